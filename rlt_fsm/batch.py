@@ -1,0 +1,110 @@
+"""What a runner sees and returns: host numbers only, and the protocol every runner keeps."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from .config import EngineConfig
+from .params import SamplingParams
+from .states import Operation, WorkKey
+
+# One tuple of block ids per storage plane; plane p holds depth p (one plane when shared).
+BlockTable = tuple[tuple[int, ...], ...]
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine must know of a model. `planes` is the number of KV planes in use."""
+
+    name: str
+    depths: int
+    planes: int
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+
+
+class RequestSpec(msgspec.Struct, frozen=True, gc=False):
+    """A request as its caller gave it; never changes."""
+
+    request_id: str
+    generation: int
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One request's place in a batch.
+
+    `token_start` and `token_count` are token positions [start, start + count). `depth` is the
+    0-based loop index of a RECURRENT row, None for PRELUDE, CODA and PROMPT_ATOMIC (all depths).
+    For DECODE_PRELUDE and DECODE_RECURRENT the position is that of the last output token; for
+    DECODE_CODA it is the position whose hidden state is read, and `output_idx` is the index of the
+    output that the coda samples (for decode work: that it is on the way to).
+    `loops_done` is how many loops the row's token has finished before this batch; `max_loops` the
+    most it may run (a forced depth included); both 0 where they mean nothing.
+    `last_token` is the token at `token_start` for DECODE_PRELUDE, else -1.
+    """
+
+    spec: RequestSpec
+    work: WorkKey
+    token_start: int
+    token_count: int
+    depth: int | None
+    replay: bool
+    output_idx: int
+    loops_done: int
+    max_loops: int
+    last_token: int
+    state_row: int
+    block_table: BlockTable
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """One ticket's work: one operation, its sorted work keys, its rows in order."""
+
+    ticket: int
+    step: int
+    operation: Operation
+    works: tuple[WorkKey, ...]
+    rows: tuple[Row, ...]
+    reason: str
+
+
+class BatchResult(msgspec.Struct, frozen=True, gc=False):
+    """What came back for one ticket; sequences run parallel to the batch's rows, () where unused.
+
+    `exits[i]`: the gate lets row i leave the loop (DECODE_RECURRENT). `token_ids[i]`, `logprobs[i]`:
+    what row i sampled (DECODE_CODA); a logprob is None where it was not asked for.
+    """
+
+    ticket: int
+    exits: Sequence[bool] = ()
+    token_ids: Sequence[int] = ()
+    logprobs: Sequence[float | None] = ()
+
+
+class Runner(Protocol):
+    """Computes batches. The engine decides; a runner never does."""
+
+    def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
+        """Take memory for `config`; return the model's facts and the config with every automatic
+        value resolved (num_blocks, exit.mode, attention_backend …). Called once per engine."""
+
+    def submit(self, batch: Batch) -> None:
+        """Start computing a batch. Raises where the device fails; the engine fails the batch."""
+
+    def collect(self) -> list[BatchResult]:
+        """Results of submitted batches in completion order; blocks until at least one is there."""
+
+    def release(self, spec: RequestSpec, state_row: int) -> None:
+        """The request is gone: forget everything kept for its state row."""
+
+    def snapshot(self, spec: RequestSpec, state_row: int, block_table: BlockTable) -> None:
+        """Copy the request's KV and resident state to the host, kept under its identity."""
+
+    def restore(self, spec: RequestSpec, state_row: int, block_table: BlockTable) -> None:
+        """Bring a snapshot back into fresh blocks and a (possibly different) state row."""
+
+    def close(self) -> None:
+        """Give everything back. May be called twice."""

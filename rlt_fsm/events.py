@@ -1,0 +1,322 @@
+"""One typed class per fact; `Fact` is the closed union of them.
+
+A fact says what happened, in the words of the log. It carries no sequence number, step or time:
+the recorder adds those. `ref` is the request's ordinal in its run (0, 1, 2 … in order of submit or
+refusal). `trigger` is the qualified trigger of `machines.py`.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from .batch import ModelFacts, RequestSpec
+from .config import EngineConfig
+from .states import FinishReason, Operation, Outcome, WorkKey
+
+BlockIds = tuple[int, ...]  # in the order taken, plane by plane
+
+
+class _Fact(msgspec.Struct, frozen=True, gc=False):
+    trigger: ClassVar[str]
+
+
+# ---- a run -----------------------------------------------------------------------------------
+
+
+class RunOpened(_Fact):
+    """The first event of a run; the `run` view holds the config and the model."""
+
+    trigger = "open"
+    config: EngineConfig
+    model: ModelFacts
+
+
+class RunClosed(_Fact):
+    """The last event of a run."""
+
+    trigger = "close"
+    outcome: Outcome
+
+
+class RunRecovered(_Fact):
+    """A crashed run goes on from here."""
+
+    trigger = "recover"
+
+
+# ---- a request's life ------------------------------------------------------------------------
+
+
+class Submitted(_Fact):
+    """A request was accepted."""
+
+    trigger = "submit"
+    ref: int
+    spec: RequestSpec
+
+
+class SubmittedRemote(_Fact):
+    """A request arrived from a prefill peer, its pages to be received."""
+
+    trigger = "submit_remote"
+    ref: int
+    spec: RequestSpec
+    tokens_expected: int
+    blocks: BlockIds
+
+
+class Refused(_Fact):
+    """A request was turned away at the door."""
+
+    trigger = "refuse"
+    ref: int
+    spec: RequestSpec
+    reason: str
+
+
+class Reserved(_Fact):
+    """Pages were reserved for a request whose prompt a peer computes."""
+
+    trigger = "reserve"
+    ref: int
+    tokens_expected: int
+    blocks: BlockIds
+
+
+class Admitted(_Fact):
+    """A waiting request got a slot, a state row and its first blocks."""
+
+    ref: int
+    work: WorkKey
+    blocks_needed: int
+    cached_tokens: int
+    state_row: int
+    blocks: BlockIds
+
+    @property
+    def trigger(self) -> str:  # type: ignore[override]  # the destination names the trigger
+        return f"admit:{self.work}"
+
+
+class Activated(_Fact):
+    """A received request got a slot."""
+
+    trigger = "activate"
+    ref: int
+    state_row: int
+
+
+class Selected(_Fact):
+    """A request's pending work became row `row` of the batch being built."""
+
+    trigger = "select"
+    ref: int
+    row: int
+    token_start: int
+    token_count: int
+    depth: int | None
+    replay: bool
+
+
+class Enqueued(_Fact):
+    """A request's next work is pending. `exit_depth` (1-based) only for DECODE_CODA."""
+
+    ref: int
+    work: WorkKey
+    exit_depth: int | None = None
+
+    @property
+    def trigger(self) -> str:  # type: ignore[override]
+        return f"enqueue:{self.work}"
+
+
+class Grown(_Fact):
+    """A running request took more blocks."""
+
+    trigger = "grow"
+    ref: int
+    blocks: BlockIds
+
+
+class Yielded(_Fact):
+    """A slot was given to a more urgent request; the KV stays resident."""
+
+    trigger = "yield"
+    ref: int
+    for_ref: int
+
+
+class Offloaded(_Fact):
+    """A running request's KV went to the host so that another fits."""
+
+    trigger = "offload"
+    ref: int
+    for_ref: int
+    blocks_freed: int
+    host_blocks: int
+
+
+class OffloadedResident(_Fact):
+    """A waiting resident request's KV went to the host."""
+
+    trigger = "offload_resident"
+    ref: int
+    for_ref: int
+    blocks_freed: int
+    host_blocks: int
+
+
+class Resumed(_Fact):
+    """A parked request runs again; `blocks` only where its KV was offloaded."""
+
+    trigger = "resume"
+    ref: int
+    state_row: int
+    blocks: BlockIds
+
+
+class Rewound(_Fact):
+    """A request is back to its prompt and outputs; the next admission replays them."""
+
+    trigger = "rewind"
+    ref: int
+    why: str
+    for_ref: int | None
+
+
+class OutputSampled(_Fact):
+    """Output `idx` (0-based) of a request, sampled at `exit_depth` (1-based loops)."""
+
+    trigger = "output"
+    ref: int
+    idx: int
+    token_id: int
+    exit_depth: int
+    logprob: float | None
+
+
+class Exported(_Fact):
+    """A prompt is computed and a peer reads its pages."""
+
+    trigger = "export"
+    ref: int
+
+
+class Staged(_Fact):
+    """The last hidden row was read by the transport; the slot is free."""
+
+    trigger = "staged"
+    ref: int
+
+
+class TransferDone(_Fact):
+    """A peer has everything."""
+
+    trigger = "transfer_done"
+    ref: int
+
+
+class Finished(_Fact):
+    """A request ended by itself."""
+
+    trigger = "finish"
+    ref: int
+    finish_reason: FinishReason
+
+
+class Aborted(_Fact):
+    """A request was ended by its caller; `draining`: a remote peer still reads its pages."""
+
+    ref: int
+    draining: bool = False
+
+    @property
+    def trigger(self) -> str:  # type: ignore[override]
+        return "abort:TRANSFERRING" if self.draining else "abort:FINISHED"
+
+
+class Retired(_Fact):
+    """Nothing can touch the request's slot, blocks and state row any more; all are free."""
+
+    trigger = "retire"
+    ref: int
+    blocks_freed: int
+
+
+class Dropped(_Fact):
+    """A late or surplus result changed nothing. `ref` may name a request that is gone."""
+
+    trigger = "drop"
+    ref: int
+    reason: str
+
+
+class VerdictGiven(_Fact):
+    """Why a request was not admitted, or was left out of the batch of its own key."""
+
+    trigger = "verdict"
+    ref: int
+    reason: str
+
+
+# ---- a ticket --------------------------------------------------------------------------------
+
+
+class BatchSubmitted(_Fact):
+    """A batch goes to the runner."""
+
+    trigger = "submit_batch"
+    operation: Operation
+    works: tuple[WorkKey, ...]
+    rows: int
+    tokens: int
+    reason: str
+
+
+class BatchCompleted(_Fact):
+    """The runner's results for a ticket are in."""
+
+    trigger = "complete_batch"
+
+
+class BatchFailed(_Fact):
+    """The device failed a ticket."""
+
+    trigger = "fail_batch"
+    reason: str
+
+
+class BatchRetired(_Fact):
+    """Nothing of a ticket runs any more."""
+
+    trigger = "retire_batch"
+
+
+TicketFact = BatchSubmitted | BatchCompleted | BatchFailed | BatchRetired
+RunFact = RunOpened | RunClosed | RunRecovered
+RequestFact = (
+    Submitted
+    | SubmittedRemote
+    | Refused
+    | Reserved
+    | Admitted
+    | Activated
+    | Selected
+    | Enqueued
+    | Grown
+    | Yielded
+    | Offloaded
+    | OffloadedResident
+    | Resumed
+    | Rewound
+    | OutputSampled
+    | Exported
+    | Staged
+    | TransferDone
+    | Finished
+    | Aborted
+    | Retired
+    | Dropped
+    | VerdictGiven
+)
+Fact = RequestFact | TicketFact | RunFact

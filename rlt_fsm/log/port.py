@@ -1,0 +1,168 @@
+"""The log as a port: the rows that cross it, and what every adapter must do.
+
+No SQL here. One `EventRow` per event; `batch_row`, `output`, `block_change` and `transition` of the
+public views are projections of it, so that no fact is stored twice.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+
+class EventRow(NamedTuple):
+    """One event as stored. Adapters may take and give plain tuples of this shape.
+
+    `ref` is the request's ordinal in the run (None for ticket and run events). `move` numbers
+    `rlt_fsm.moves.MOVES`. `a` … `e` by trigger, NULL elsewhere:
+
+    ============  ===========  ===========  ===========  =======  ==========
+    trigger       a            b            c            d        e
+    ============  ===========  ===========  ===========  =======  ==========
+    select        row          token_start  token_count  depth    replay 0/1
+    enqueue       exit_depth
+    output        idx          token_id     exit_depth   logprob
+    ============  ===========  ===========  ===========  =======  ==========
+
+    `extra` is a JSON object with everything else that a fact tells; its keys `take share drop
+    publish evict pin unpin` hold block ids and are the `block_change` view.
+    """
+
+    seq: int
+    step: int
+    ticket: int | None
+    t_ns: int
+    ref: int | None
+    move: int
+    blocks: int | None
+    cause: int | None
+    reason: str | None
+    a: int | None
+    b: int | None
+    c: int | None
+    d: float | int | None
+    e: int | None
+    extra: str | None
+
+
+class RequestRow(NamedTuple):
+    """What a `ref` stands for."""
+
+    ref: int
+    request_id: str
+    generation: int
+
+
+class StepRow(NamedTuple):
+    """One step that has ended. `digest` is the chain's 32 bytes after it."""
+
+    step: int
+    first_seq: int
+    last_seq: int
+    ticket: int | None
+    waiting: int
+    slots_held: int
+    blocks_free: int
+    blocks_prefix_only: int
+    host_blocks: int
+    digest: bytes
+
+
+class MoveRow(NamedTuple):
+    """A joint move as text; `trigger` as the log shows it; None where a machine is not moved."""
+
+    move: int
+    trigger: str
+    status_from: str | None
+    status_to: str | None
+    work_from: str | None
+    work_to: str | None
+    slot_from: str | None
+    slot_to: str | None
+    kv_from: str | None
+    kv_to: str | None
+
+
+class RunHeader(NamedTuple):
+    """What is known when a run begins; JSON texts as the public `run` view shows them."""
+
+    started_at: str
+    schema_version: int
+    engine_version: str
+    revision: str
+    config: str
+    model: str
+    workload: str | None
+
+
+class RunInfo(NamedTuple):
+    """One row of the public `run` view; `digest` is hex, None before the first step ended."""
+
+    run_id: int
+    started_at: str
+    ended_at: str | None
+    outcome: str
+    schema_version: int
+    engine_version: str
+    revision: str
+    config: str
+    model: str
+    workload: str | None
+    last_seq: int
+    digest: str | None
+
+
+class LogWriter(Protocol):
+    """Appends to one run. Rows are visible to readers once committed, never half."""
+
+    @property
+    def run_id(self) -> int: ...
+
+    def write(
+        self,
+        events: Sequence[EventRow],
+        requests: Sequence[RequestRow] = (),
+        steps: Sequence[StepRow] = (),
+    ) -> None:
+        """Append rows in order; they become durable with the next `commit`."""
+
+    def commit(self) -> None:
+        """Make everything written durable. Raises LogUnavailable; what was durable before stays."""
+
+    def end(self, outcome: str, ended_at: str) -> None:
+        """The run is over: store its outcome and commit."""
+
+
+class LogReader(Protocol):
+    """Reads any run of a log, also while it is written."""
+
+    def runs(self) -> list[RunInfo]: ...
+
+    def moves(self, run_id: int) -> list[MoveRow]: ...
+
+    def requests(self, run_id: int) -> list[RequestRow]: ...
+
+    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]: ...
+
+    def steps(self, run_id: int) -> Iterator[StepRow]: ...
+
+
+class EventStore(Protocol):
+    """One log: a file, a database, or memory."""
+
+    @property
+    def name(self) -> str:
+        """The path or URL, for messages; `:memory:` for memory."""
+
+    def begin_run(self, header: RunHeader) -> LogWriter: ...
+
+    def reader(self) -> LogReader: ...
+
+    def close(self) -> None:
+        """Release everything; committed rows stay. May be called twice."""
+
+
+def check_contiguous(events: Iterable[EventRow], expected_seq: int) -> int:
+    """Assert that `events` continue at `expected_seq`; return the next expected one."""
+    for event in events:
+        assert event[0] == expected_seq, f"seq {event[0]} where {expected_seq} was due"
+        expected_seq += 1
+    return expected_seq
