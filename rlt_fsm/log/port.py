@@ -12,7 +12,8 @@ class EventRow(NamedTuple):
     """One event as stored. Adapters may take and give plain tuples of this shape.
 
     `ref` is the request's ordinal in the run (None for ticket and run events). `move` numbers
-    `rlt_fsm.moves.MOVES`. `a` … `e` by trigger, NULL elsewhere:
+    `rlt_fsm.moves.MOVES` when it is written, `LogReader.moves` when it is read. `a` … `e` by
+    trigger, NULL elsewhere:
 
     ============  ===========  ===========  ===========  =======  ==========
     trigger       a            b            c            d        e
@@ -114,7 +115,8 @@ class LogWriter(Protocol):
     """Appends to one run. Rows are visible to readers once committed, never half."""
 
     @property
-    def run_id(self) -> int: ...
+    def run_id(self) -> int:
+        """The run's number in its log."""
 
     def write(
         self,
@@ -134,15 +136,20 @@ class LogWriter(Protocol):
 class LogReader(Protocol):
     """Reads any run of a log, also while it is written."""
 
-    def runs(self) -> list[RunInfo]: ...
+    def runs(self) -> list[RunInfo]:
+        """Every run of the log, by number."""
 
-    def moves(self, run_id: int) -> list[MoveRow]: ...
+    def moves(self, run_id: int) -> list[MoveRow]:
+        """What the numbers in this run's events mean, by number."""
 
-    def requests(self, run_id: int) -> list[RequestRow]: ...
+    def requests(self, run_id: int) -> list[RequestRow]:
+        """Every request of a run, refused ones too, by ref."""
 
-    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]: ...
+    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
+        """A run's events after `after_seq`, up to the last one committed when this is called."""
 
-    def steps(self, run_id: int) -> Iterator[StepRow]: ...
+    def steps(self, run_id: int) -> Iterator[StepRow]:
+        """A run's steps, in order."""
 
 
 class EventStore(Protocol):
@@ -152,9 +159,11 @@ class EventStore(Protocol):
     def name(self) -> str:
         """The path or URL, for messages; `:memory:` for memory."""
 
-    def begin_run(self, header: RunHeader) -> LogWriter: ...
+    def begin_run(self, header: RunHeader) -> LogWriter:
+        """Store a run's header and give what appends to it."""
 
-    def reader(self) -> LogReader: ...
+    def reader(self) -> LogReader:
+        """What reads every run of the log."""
 
     def close(self) -> None:
         """Release everything; committed rows stay. May be called twice."""
