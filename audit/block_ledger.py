@@ -4,7 +4,7 @@ Counting only: every method returns what is wrong with the change as a phrase, o
 what can be applied, so that one bad list does not make every later one look bad. S9 reports.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from .facts import CacheFacts
 
@@ -49,7 +49,7 @@ class BlockLedger:
         """Some request that references the block (the one owner where nothing is shared)."""
         return next((ref for ref, owned in enumerate(self.owned) if block in owned), None)
 
-    def take(self, ref: int, blocks: Iterable[int], in_flight: Iterable[int]) -> str | None:
+    def take(self, ref: int, blocks: Iterable[int], in_flight: Container[object]) -> str | None:
         """Free blocks become the request's own."""
         wrong = None
         owned = self.owned[ref]

@@ -53,7 +53,7 @@ _RANK = {name: rank for rank, name in enumerate(SPECIFICITY)}
 
 
 class Findings:
-    """Collects the findings of one run: the first for each (invariant, request), the rest counted."""
+    """The findings of one run: the first for each (invariant, request), the rest as counts."""
 
     def __init__(self) -> None:
         self._listed: list[tuple[int, int, int, Finding]] = []

@@ -1,4 +1,4 @@
-"""Which moves the declarations of `rlt_fsm.machines` allow, read from them without a compiled table.
+"""Which moves the declarations of `rlt_fsm.machines` allow, read straight from them.
 
 A move is judged once for each distinct row of a log's move table. The compiled table that the
 engine runs on (`rlt_fsm.moves`) is not used here: it is among the things that an audit checks.

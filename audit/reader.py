@@ -5,7 +5,7 @@ Reads through the log port only and never writes. What the facts mean is not dec
 
 import os
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
@@ -59,19 +59,20 @@ EXTRA: Final = 14
 
 
 class RunLog:
-    """One run of a log. `requests` and `moves` are read once; events and steps stream."""
+    """One run of a log as it stands now, to be read once, also while it is being written.
 
-    def __init__(self, reader: LogReader, info: RunInfo) -> None:
+    `requests` by ref and `moves` by number are complete for the events that `events` streams.
+    """
+
+    def __init__(self, reader: LogReader, run_id: int) -> None:
         self._reader = reader
-        self.info = info
-        self.config = self._header("config", info.config, ConfigFacts)
-        self.model = self._header("model", info.model, ModelFacts)
-        self.moves: dict[int, Move] = {
-            row[0]: read_move(row) for row in reader.moves(info.run_id)
-        }
-        self.requests: dict[int, RequestRow] = {
-            row[0]: row for row in reader.requests(info.run_id)
-        }
+        # Bounds what is read, so it comes first: all that these events refer to is there already.
+        self._events = cast("Iterator[Event]", reader.events(run_id))
+        self.info: RunInfo = next(info for info in reader.runs() if info.run_id == run_id)
+        self.config = self._header("config", self.info.config, ConfigFacts)
+        self.model = self._header("model", self.info.model, ModelFacts)
+        self.moves: dict[int, Move] = {row[0]: read_move(row) for row in reader.moves(run_id)}
+        self.requests: dict[int, RequestRow] = {row[0]: row for row in reader.requests(run_id)}
 
     def _header(self, name: str, text: str, into: type[T]) -> T:
         try:
@@ -79,13 +80,13 @@ class RunLog:
         except msgspec.MsgspecError as error:
             raise LogError(f"run {self.info.run_id}: its {name} cannot be read: {error}") from error
 
-    def events(self, after_seq: int = 0) -> Iterator[Event]:
-        """The events in order of seq, from `after_seq` + 1 on."""
-        return cast(Iterator[Event], self._reader.events(self.info.run_id, after_seq))
+    def events(self) -> Iterator[Event]:
+        """The events in order of seq."""
+        return self._events
 
     def steps(self) -> Iterator[StepRow]:
-        """The steps that have ended, in order."""
-        return self._reader.steps(self.info.run_id)
+        """The steps that have ended, in order; there may be newer ones than the events."""
+        return map(StepRow._make, self._reader.steps(self.info.run_id))
 
 
 class Log:
@@ -111,19 +112,18 @@ class Log:
         Raises:
             LogError: there is no such run, or its header cannot be read.
         """
-        known = self.runs()
-        for info in known:
-            if info.run_id == run_id:
-                return RunLog(self._reader, info)
-        numbers = ", ".join(str(info.run_id) for info in known) or "none"
-        raise LogError(f"{self.name} has no run {run_id}; its runs: {numbers}")
+        known = [info.run_id for info in self.runs()]
+        if run_id not in known:
+            numbers = ", ".join(map(str, known)) or "none"
+            raise LogError(f"{self.name}: there is no run {run_id}; its runs: {numbers}")
+        return RunLog(self._reader, run_id)
 
     def close(self) -> None:
         """Let the file go, if it was opened here."""
         if self._owned:
             self._store.close()
 
-    def __enter__(self) -> "Log":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

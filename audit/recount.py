@@ -49,8 +49,8 @@ class Step:
     """One step that was read. `row` is None where the log has none (yet)."""
 
     __slots__ = (
-        "columns", "events", "has_close", "is_before_recovery", "is_cut_off", "is_last", "number",
-        "row", "ticket",
+        "columns", "events", "has_close", "is_before_recovery", "is_last", "number", "row",
+        "ticket",
     )  # fmt: skip
 
     def __init__(self, number: int, events: list[Event], row: StepRow | None) -> None:
@@ -59,10 +59,14 @@ class Step:
         self.columns: list[Sequence[object]] = list(zip(*events, strict=True)) or EMPTY_COLUMNS
         self.row = row
         self.is_last = False  # no later event is in the log
-        self.is_cut_off = False  # the row tells of events at its end that are not there
         self.is_before_recovery = False  # the run crashed in it
         self.has_close = False
         self.ticket: int | None = None  # of its submit_batch
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is still to come."""
+        return self.row is not None or not self.is_last
 
 
 class Recount:
@@ -80,6 +84,8 @@ class Recount:
         self.kv: list[str] = [NONE] * size
         # By ref, written by `submitted`; None before submit and for a request that was refused.
         self.requests: list[Request | None] = [None] * size
+        # By ref (None: events of tickets and the run), written by the pass after each event.
+        self.latest_seq: dict[int | None, int] = {}
         # By ref, written by S8: outputs so far.
         self.outputs: list[int] = [0] * size
         # Written by S6 (rows) and S11 (states).
@@ -96,7 +102,7 @@ class Recount:
         row = self.run.requests.get(ref)
         if row is None:
             return f"ref {ref}"
-        return row[1] if row[2] == 1 else f"{row[1]}#{row[2]}"
+        return row.request_id if row.generation == 1 else f"{row.request_id}#{row.generation}"
 
     def submitted(self, event: Event) -> None:
         """Take a request's facts from its `submit`."""

@@ -17,7 +17,7 @@ from rlt_fsm.log.port import EventStore, StepRow
 
 from .findings import Finding, Findings
 from .invariants import ALL, Handler, S13Log
-from .reader import MOVE, SEQ, STEP, TICKET, Event, RunLog, open_log
+from .reader import MOVE, REF, SEQ, STEP, TICKET, Event, RunLog, open_log
 from .recount import Recount, Step
 from .shape import explain
 
@@ -158,13 +158,15 @@ class _Pass:
         self._step = step
         for rule in self._invariants:
             rule.before_step(step)
-        handlers = self._handlers
+        handlers, latest = self._handlers, self._recount.latest_seq
         for event in self._log_rule.readable(step):
             try:
                 for handler in handlers[event[MOVE]]:
                     handler(event)
+                latest[event[REF]] = event[SEQ]
             except UNREADABLE:
-                self._explain(event)
+                if not self._unreadable(event):
+                    raise
         for rule in self._invariants:
             rule.after_step(step)
         self._log_rule.after_step(step)
@@ -173,45 +175,61 @@ class _Pass:
         if self._progress is not None and self._steps % 256 == 0:
             self._progress(self._events, self._run.info.last_seq)
 
-    def _explain(self, event: Event) -> None:
-        """A row that an invariant could not read is S13's; if it is well formed, we are wrong."""
+    def _unreadable(self, event: Event) -> bool:
+        """Report a row that an invariant stumbled over; False if it is well formed."""
         what = explain(event, self._run.moves[event[MOVE]])
-        if what is None:
-            raise  # noqa: PLE0704  # called while the handler's exception is being handled
-        self._log_rule.malformed(event, what)
+        if what is not None:
+            self._log_rule.malformed(event, what)
+        return what is not None
 
     # ---- steps and their rows ----------------------------------------------------------------
 
     def _read_steps(self) -> Iterator[Step]:
         """Every step with events or a row, in order; the last one knows that it is the last."""
-        pending: Step | None = None
+        last: Step | None = None
         for step in self._pair_rows():
-            if pending is not None:
-                pending.is_before_recovery = self._begins_with_recover(step)
-                yield pending
-            pending = step
-        if pending is not None:
-            pending.is_last = True
-            yield pending
+            if last is not None:
+                last.is_before_recovery = self._trigger(step.events[:1]) == "recover"
+                yield last
+            last = step
+        if last is not None:
+            last.is_last = True
+            if self._is_cut_off(last):
+                last.row = None
+            yield last
 
     def _pair_rows(self) -> Iterator[Step]:
         rows = iter(self._run.steps())
         row = next(rows, None)
-        for number, events in groupby(self._run.events(), key=itemgetter(STEP)):
+        events: list[Event] = []
+        for number, group in groupby(self._run.events(), key=itemgetter(STEP)):
             while row is not None and row.step < number:
-                yield Step(number=row.step, events=[], row=row)
+                yield Step(row.step, [], row)
                 row = next(rows, None)
+            events = list(group)
             if row is not None and row.step == number:
-                yield Step(number, list(events), row)
+                yield Step(number, events, row)
                 row = next(rows, None)
             else:
-                yield Step(number, list(events), None)
-        while row is not None:
+                yield Step(number, events, None)
+        yield from self._trailing(rows, row, events[-1][SEQ] if events else 0)
+
+    @staticmethod
+    def _trailing(rows: Iterator[StepRow], row: StepRow | None, last_seq: int) -> Iterator[Step]:
+        """Rows of steps after the last event: steps without events, not those that were cut off."""
+        while row is not None and row.last_seq <= last_seq:
             yield Step(row.step, [], row)
             row = next(rows, None)
 
-    def _begins_with_recover(self, step: Step) -> bool:
-        if not step.events:
-            return False
-        move = self._run.moves.get(step.events[0][MOVE])
-        return move is not None and move.trigger == "recover"
+    def _is_cut_off(self, last: Step) -> bool:
+        """Whether the last step's row tells of more events than are there."""
+        return (
+            last.row is not None
+            and last.events != []
+            and last.events[-1][SEQ] < last.row.last_seq
+            and self._trigger(last.events[-1:]) != "close"
+        )
+
+    def _trigger(self, events: list[Event]) -> str | None:
+        move = self._run.moves.get(events[0][MOVE]) if events else None
+        return None if move is None else move.trigger

@@ -33,6 +33,7 @@ class Invariant:
     def handler(self, move: Move) -> Handler | None:
         """What to call for every event with this move; None: such events cannot break the rule."""
         del move
+        return None
 
     def before_step(self, step: Step) -> None:
         """A step begins: the recount stands where the step before left it."""
@@ -50,41 +51,41 @@ class Invariant:
         """Report that an event shows request `ref` to break the rule."""
         row = None if ref is None else self.recount.run.requests.get(ref)
         if row is not None:
-            evidence["generation"] = row[2]
-        request_id = None if row is None else row[1]
-        self._add(part, event[SEQ], event[STEP], request_id, message, evidence)
-
-    def found_in_step(self, step: Step, message: str, **evidence: object) -> None:
-        """Report a step that breaks the rule as a whole; its seq is the step's last."""
-        seq = step.events[-1][SEQ] if step.events else step.row.last_seq if step.row else 0
-        self._add("", seq, step.number, None, message, evidence)
-
-    def _add(
-        self,
-        part: str,
-        seq: int,
-        step: int,
-        request_id: str | None,
-        message: str,
-        evidence: dict[str, object],
-    ) -> None:
+            evidence["generation"] = row.generation
+            evidence["previous_seq"] = self.recount.latest_seq.get(ref)
+        request_id = None if row is None else row.request_id
         finding = Finding(
             invariant=self.id,
-            seq=seq,
-            step=step,
+            seq=event[SEQ],
+            step=event[STEP],
             request_id=request_id,
             message=message,
             evidence=evidence,
         )
         self._findings.add(f"{self.id}.{part}" if part else self.id, finding)
 
-    def compare_row(self, step: Step, row: StepRow, column: int, name: str, counted: int) -> None:
+    def found_in_step(self, step: Step, message: str, **evidence: object) -> None:
+        """Report a step that breaks the rule as a whole; its seq is the step's last."""
+        seq = step.events[-1][SEQ] if step.events else step.row.last_seq if step.row else 0
+        finding = Finding(
+            invariant=self.id,
+            seq=seq,
+            step=step.number,
+            request_id=None,
+            message=message,
+            evidence=evidence,
+        )
+        self._findings.add(self.id, finding)
+
+    def compare_row(self, step: Step, row: StepRow, name: str, counted: int | None) -> None:
         """Hold one number of a step's row against the recount at the step's end."""
-        if row[column] != counted:
+        recorded = getattr(row, name)
+        if recorded != counted:
             self.found_in_step(
                 step,
-                f"step {step.number} is recorded with {name} {row[column]}, but its events leave "
+                f"Step {step.number} is recorded with {name} {recorded}, but its events make it "
                 f"{counted}.",
-                recorded=row[column],
+                column=name,
+                recorded=recorded,
                 recounted=counted,
             )

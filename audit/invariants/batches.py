@@ -5,7 +5,7 @@ from rlt_fsm.states import OPERATION_OF, PROMPT_WORKS, WorkKey
 
 from ..facts import BatchData, decode
 from ..legality import Move
-from ..reader import EXTRA, SEQ, TICKET, A, C, D, Event, REF
+from ..reader import EXTRA, REF, TICKET, A, C, D, Event
 from ..recount import Step, Ticket
 from .base import Handler, Invariant
 
@@ -218,6 +218,6 @@ class S6Batch(Invariant):
 
     def after_step(self, step: Step) -> None:
         """A batch is selected and submitted within one step."""
-        if self._batch is not None and not step.is_last:
+        if self._batch is not None and step.has_ended:
             self._left_open(self._batch)
             self._batch = None

@@ -10,8 +10,8 @@ from ..recount import Step
 from .base import Handler, Invariant
 
 MOVES_BLOCKS = frozenset(
-    "admit activate grow resume reserve submit_remote offload offload_resident rewind retire "
-    "publish evict".split()
+    {"activate", "admit", "grow", "offload", "offload_resident", "publish", "evict"}
+    | {"reserve", "resume", "retire", "rewind", "submit_remote"}
 )
 
 
@@ -24,10 +24,10 @@ class S9Blocks(Invariant):
     prefix cache keeps it; it is dropped only by a request that references it. Lists cover all
     planes alike. (b) The `blocks` column of every request event is the number of blocks that the
     request references after it; KV NONE and OFFLOADED reference none, RESIDENT some. (c) With full
-    reservation `admit` references, and tells as `need`, ceil((prompt_len + max_tokens − 1) /
+    reservation `admit` references, and tells as `need`, ceil((prompt_len + max_tokens - 1) /
     block_size) · planes. (d) Every position of a selected row lies in a block that its request
     references. (e) A state row is one of max_num_seqs, goes with the slot, and has one owner. (f)
-    A step's row tells the blocks that are free (num_blocks − distinct referenced − prefix-only),
+    A step's row tells the blocks that are free (num_blocks - distinct referenced - prefix-only),
     prefix-only and on the host, as its events leave them; the host never holds more than
     host_snapshot_blocks.
     """
@@ -188,6 +188,6 @@ class S9Blocks(Invariant):
         if step.row is None or self._ledger.num_blocks is None:
             return
         ledger = self._ledger
-        self.compare_row(step, step.row, 6, "blocks_free", ledger.free)
-        self.compare_row(step, step.row, 7, "blocks_prefix_only", ledger.prefix_only)
-        self.compare_row(step, step.row, 8, "host_blocks", ledger.host_blocks)
+        self.compare_row(step, step.row, "blocks_free", ledger.free)
+        self.compare_row(step, step.row, "blocks_prefix_only", ledger.prefix_only)
+        self.compare_row(step, step.row, "host_blocks", ledger.host_blocks)

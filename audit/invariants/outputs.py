@@ -12,7 +12,7 @@ from .base import Handler, Invariant
 class S8Outputs(Invariant):
     """Outputs are numbered without gap, within their limits, and end where the request says.
 
-    By request: idx is 0, 1, 2 …; at most max_tokens of them, and at most max_model_len − prompt_len
+    By request: idx is 0, 1, 2 …; at most max_tokens of them, and at most max_model_len - prompt_len
     + 1; none after one that stops the request (an EOS unless ignore_eos, or a stop id, each from
     output number min_tokens on). Output 0 is at full depth, every other within [min_loops,
     max_loops] (max_loops null: full depth), at its own entry of exit_depths where these are given,
@@ -108,9 +108,8 @@ class S8Outputs(Invariant):
             self._wrong(event, f"output {event[A]} with a logprob that was not asked for")
 
     def _wrong(self, event: Event, what: str, **evidence: object) -> None:
-        self.found(
-            event, f"{self.recount.name(event[REF])} has {what}.", idx=event[A], **evidence
-        )
+        evidence["idx"] = event[A]
+        self.found(event, f"{self.recount.name(event[REF])} has {what}.", part="", **evidence)
 
     def _finish(self, event: Event) -> None:
         ref = event[REF]

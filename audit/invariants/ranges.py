@@ -34,9 +34,9 @@ class S7Ranges(Invariant):
     By request, counting a row when it is selected. Prompt: PROMPT_ATOMIC rows start where the last
     one ended, from the cached tokens on, and do not pass the prompt's end; with split prefill
     PROMPT_PRELUDE rows do so, and PROMPT_RECURRENT rows at depth d continue depth d's own range,
-    never beyond what depth d − 1 (depth 0: the prelude) has done. The request goes on to
+    never beyond what depth d - 1 (depth 0: the prelude) has done. The request goes on to
     DECODE_CODA only when the whole prompt is done at every depth, with the full depth as exit
-    depth. Decode: PRELUDE, RECURRENT and CODA rows are one token at prompt_len − 1 + (codas so
+    depth. Decode: PRELUDE, RECURRENT and CODA rows are one token at prompt_len - 1 + (codas so
     far); RECURRENT depths are 0, 1, 2 … without gap or repetition; `enqueue` to DECODE_CODA names
     as exit depth exactly the loops that were run; so does the `output` that comes of it.
     Exceptions: cached tokens are not computed; the rows of a failed batch count as not computed;
@@ -145,7 +145,9 @@ class S7Ranges(Invariant):
         if start != progress.preluded:
             self._wrong(event, f"starts at position {start}", f"{progress.preluded} is due")
         if end > progress.prompt_end:
-            self._wrong(event, f"ends at position {end}", f"the prompt ends at {progress.prompt_end}")
+            self._wrong(
+                event, f"ends at position {end}", f"the prompt ends at {progress.prompt_end}"
+            )
         progress.preluded = end
         progress.last = (0, event[C])
         progress.is_replayed = bool(event[E])
@@ -180,8 +182,8 @@ class S7Ranges(Invariant):
             if done != progress.prompt_end:
                 self.found(
                     event,
-                    f"{name} goes on to its coda with {done} of {progress.prompt_end} prompt tokens "
-                    f"computed at depth {depth}.",
+                    f"{name} goes on to its coda with {done} of {progress.prompt_end} prompt "
+                    f"tokens computed at depth {depth}.",
                     depth=depth,
                     computed=done,
                     prompt_len=progress.prompt_end,
@@ -254,8 +256,8 @@ class S7Ranges(Invariant):
     def _wrong(self, event: Event, does: str, but: str) -> None:
         self.found(
             event,
-            f"Row {event[A]} of ticket {event[TICKET]}, {self.recount.name(event[REF])}, {does}, but "
-            f"{but}.",
+            f"Row {event[A]} of ticket {event[TICKET]}, {self.recount.name(event[REF])}, {does}, "
+            f"but {but}.",
             ticket=event[TICKET],
             row=event[A],
             token_start=event[B],

@@ -158,7 +158,7 @@ class S2SlotLimit(Invariant):
     def after_step(self, step: Step) -> None:
         """Hold the row's `slots_held` against the count."""
         if step.row is not None:
-            self.compare_row(step, step.row, 5, "slots_held", len(self.recount.slot_holders))
+            self.compare_row(step, step.row, "slots_held", len(self.recount.slot_holders))
 
 
 def _moves(move: Move, *machines: str) -> bool:
@@ -277,4 +277,4 @@ class S5PendingWork(Invariant):
     def after_step(self, step: Step) -> None:
         """Hold the row's `waiting` against the count."""
         if step.row is not None:
-            self.compare_row(step, step.row, 4, "waiting", len(self.recount.waiting))
+            self.compare_row(step, step.row, "waiting", len(self.recount.waiting))

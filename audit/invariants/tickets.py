@@ -81,14 +81,8 @@ class S11Tickets(Invariant):
 
     def after_step(self, step: Step) -> None:
         """Hold the row's `ticket` against the step's batch."""
-        row = step.row
-        if row is not None and row[3] != step.ticket:
-            self.found_in_step(
-                step,
-                f"step {step.number} is recorded with ticket {row[3]}, but submitted {step.ticket}.",
-                recorded=row[3],
-                submitted=step.ticket,
-            )
+        if step.row is not None:
+            self.compare_row(step, step.row, "ticket", step.ticket)
 
 
 class S12Identity(Invariant):
@@ -168,7 +162,7 @@ class S12Identity(Invariant):
 
     def _submitted(self, event: Event) -> None:
         ref = event[REF]
-        request_id = self.recount.run.requests[ref][1]
+        request_id = self.recount.run.requests[ref].request_id
         earlier = self._in_use.get(request_id)
         if earlier is not None:
             self.found(
@@ -183,14 +177,14 @@ class S12Identity(Invariant):
 
     def _next_generation(self, event: Event) -> None:
         row = self.recount.run.requests[event[REF]]
-        due = self._generations.get(row[1], 0) + 1
-        if row[2] != due:
+        due = self._generations.get(row.request_id, 0) + 1
+        if row.generation != due:
             self.found(
                 event,
-                f"{row[1]} comes in generation {row[2]}; its generation {due} is due.",
+                f"{row.request_id} comes as generation {row.generation}; generation {due} is due.",
                 due=due,
             )
-        self._generations[row[1]] = row[2]
+        self._generations[row.request_id] = row.generation
 
     def _retired(self, event: Event) -> None:
-        self._in_use.pop(self.recount.run.requests[event[REF]][1], None)
+        self._in_use.pop(self.recount.run.requests[event[REF]].request_id, None)
