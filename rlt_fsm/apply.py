@@ -17,12 +17,14 @@ from .events import (
     BatchSubmitted,
     Dropped,
     Enqueued,
+    Evicted,
     Fact,
     Finished,
     Grown,
     Offloaded,
     OffloadedResident,
     OutputSampled,
+    Published,
     Refused,
     Resumed,
     Retired,
@@ -38,6 +40,7 @@ from .events import (
 )
 from .machines import NULL, RETIRED, TICKET
 from .moves import CHANGE, PLAIN_MOVE, SLOT_OF, STATUS_OF, TABLE, TRIGGER_BASE, WORK_OF, fire
+from .prefixes import page_keys
 from .state import EngineState, Request, Ticket
 from .states import PROMPT_WORKS, FinishReason, WorkKey
 
@@ -86,7 +89,13 @@ def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Appli
             applied = PLAIN_MOVE[fact.trigger], request.blocks
         case Yielded() | Offloaded() | OffloadedResident() | Resumed() | Rewound():
             applied = _preemption(state, fact, seq)
-        case Dropped() | VerdictGiven():
+        case Published() | Evicted():
+            applied = _prefix(state, fact)
+        case VerdictGiven():
+            request = state.by_ref[fact.ref]
+            request.verdict = fact.reason.partition(" ")[0]
+            applied = PLAIN_MOVE[fact.trigger], request.blocks
+        case Dropped():
             known = state.by_ref.get(fact.ref)
             applied = PLAIN_MOVE[fact.trigger], known.blocks if known else 0
         case RunOpened() | RunClosed() | RunRecovered():
@@ -136,14 +145,31 @@ def _enqueued(state: EngineState, fact: Enqueued, seq: int) -> Applied:
         request.loops_done += 1
     elif done is WorkKey.DECODE_PRELUDE:
         request.loops_done = 0
-    elif done is WorkKey.PROMPT_ATOMIC:
-        request.prefilled_tokens = taken.token_start + taken.token_count
-        request.loops_done = state.model.depths
+    elif done is not WorkKey.DECODE_CODA:
+        _prefilled(state, request, done, taken)
     request.joint = joint + CHANGE[move]
     request.taken = None
     request.queued_seq = seq
     state.queues[fact.work][request] = None
     return move, request.blocks
+
+
+def _prefilled(
+    state: EngineState, request: Request, done: WorkKey | None, taken: Selected
+) -> None:
+    """A prompt row was computed: move the frontiers it covers."""
+    end = taken.token_start + taken.token_count
+    if done is WorkKey.PROMPT_ATOMIC:
+        request.frontiers = [end] * len(request.frontiers)
+    elif done is WorkKey.PROMPT_PRELUDE:
+        request.frontiers[0] = end
+    else:
+        assert done is WorkKey.PROMPT_RECURRENT, f"{done} computes no prompt"
+        assert taken.depth is not None, "a split prompt row has a depth"
+        request.frontiers[taken.depth + 1] = end
+    if request.frontiers[-1] == request.prefill_tokens:
+        request.replaying = False
+        request.loops_done = state.model.depths
 
 
 def _output(state: EngineState, fact: OutputSampled) -> Applied:
@@ -170,7 +196,11 @@ def _submitted(state: EngineState, fact: Submitted, seq: int) -> Applied:
     assert spec.request_id not in state.by_id, f"{spec.request_id!r} is live"
     by_priority = state.config.scheduler.policy == "priority"
     priority = spec.params.priority if by_priority else 0
-    request = Request(fact.ref, spec, submitted_seq=seq, priority=priority)
+    request = Request(
+        fact.ref, spec, submitted_seq=seq, priority=priority, depths=state.model.depths
+    )
+    if state.config.cache.enable_prefix_caching:  # the last prompt token is always computed
+        request.page_keys = page_keys(spec.prompt_token_ids[:-1], state.block_size)
     move = _move(request, fact.trigger)
     _count_generation(state, fact)
     state.by_ref[fact.ref] = request
@@ -197,9 +227,12 @@ def _admitted(state: EngineState, fact: Admitted, seq: int) -> Applied:
     for passed in state.waiting.ahead_of(request.order_key):
         passed.bypasses += 1
     _hold_slot(state, request, fact.state_row)
+    if fact.shared:
+        _share_blocks(state, request, fact.shared)
     _take_blocks(state, request, fact.blocks)
-    request.prefilled_tokens = fact.cached_tokens
+    request.frontiers = [fact.cached_tokens] * len(request.frontiers)
     request.queued_seq = seq
+    request.verdict = None
     state.queues[fact.work][request] = None
     return move, request.blocks
 
@@ -227,6 +260,7 @@ def _retired(state: EngineState, fact: Retired) -> Applied:
     if held:
         _free_slot(state, request)
     _drop_blocks(state, request)
+    _drop_snapshot(state, request)
     del state.by_ref[fact.ref]
     del state.by_id[request.spec.request_id]
     return move, 0
@@ -254,6 +288,19 @@ def _take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) 
     request.block_table = extend_table(request.block_table, blocks, state.model.planes)
 
 
+def _share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
+    state.pool.share(blocks)
+    request.blocks += len(blocks)
+    request.block_table = extend_table((), blocks, state.planes)
+    pages = len(blocks) // state.planes
+    state.prefixes.touch(request.page_keys[:pages])
+
+
+def _drop_snapshot(state: EngineState, request: Request) -> None:
+    state.host_blocks -= request.host_blocks
+    request.host_blocks = 0
+
+
 def _drop_blocks(state: EngineState, request: Request) -> None:
     state.pool.drop(request.block_ids)
     request.blocks = 0
@@ -271,8 +318,10 @@ def _preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied:
     move = _move(request, fact.trigger)
     if isinstance(fact, Resumed):
         state.waiting.remove(request)
+        request.verdict = None
         _hold_slot(state, request, fact.state_row)
         _take_blocks(state, request, fact.blocks)
+        _drop_snapshot(state, request)
         key = _QUEUED_KEY[request.joint]
         assert key is not None
         state.queues[key][request] = None
@@ -284,13 +333,40 @@ def _preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied:
         _free_slot(state, request)
         state.waiting.add(request)
         request.queued_seq = seq
+        request.verdict = None
+    if isinstance(fact, Offloaded | OffloadedResident):
+        request.host_blocks = request.blocks
+        state.host_blocks += request.blocks
     if not isinstance(fact, Yielded):
+        assert fact.blocks_freed == request.block_ids, "every block comes back, and no other"
         _drop_blocks(state, request)
     if isinstance(fact, Rewound):
-        request.prefilled_tokens = 0
+        _drop_snapshot(state, request)
+        request.frontiers = [0] * len(request.frontiers)
         request.loops_done = 0
+        request.replaying = True
         request.taken = None
     return move, request.blocks
+
+
+# ---- the prefix cache ------------------------------------------------------------------------
+
+
+def _prefix(state: EngineState, fact: Published | Evicted) -> Applied:
+    request = state.by_ref[fact.ref]
+    planes = state.planes
+    pages = len(fact.blocks) // planes
+    columns = [fact.blocks[p * pages : (p + 1) * pages] for p in range(planes)]
+    entries = list(zip(*columns, strict=True))  # one block per plane and page
+    if isinstance(fact, Published):
+        state.pool.publish(fact.blocks)
+        keys = request.page_keys[fact.page_start : fact.page_start + pages]
+        state.prefixes.add(keys, entries)
+    else:
+        for entry in entries:
+            state.prefixes.remove(entry[0])
+        state.pool.evict(fact.blocks)
+    return PLAIN_MOVE[fact.trigger], request.blocks
 
 
 # ---- tickets ---------------------------------------------------------------------------------
@@ -315,8 +391,12 @@ def _ticket(state: EngineState, fact: TicketFact, seq: int, ticket: int | None) 
 
 
 def _count_fairness(state: EngineState, fact: BatchSubmitted) -> None:
-    works = fact.works
+    works = state.last_works = fact.works
     if WorkKey.DECODE_RECURRENT in works or WorkKey.SPECULATIVE in works:
         state.prefill_batches_since_recurrent = 0
     elif not PROMPT_WORKS.isdisjoint(works):
         state.prefill_batches_since_recurrent += 1
+    if WorkKey.PROMPT_RECURRENT in works:
+        state.prelude_batches_since_prompt_recurrent = 0
+    elif WorkKey.PROMPT_PRELUDE in works:
+        state.prelude_batches_since_prompt_recurrent += 1
