@@ -10,7 +10,17 @@ from rlt_fsm.states import Outcome
 
 from .event_log import EventLog
 from .move_rows import MOVE_ROWS
-from .port import EventRow, LogReader, LogWriter, MoveRow, RequestRow, RunHeader, RunInfo, StepRow
+from .port import (
+    EventCells,
+    EventRow,
+    LogReader,
+    LogWriter,
+    MoveRow,
+    RequestRow,
+    RunHeader,
+    RunInfo,
+    StepRow,
+)
 
 
 @dataclass
@@ -97,7 +107,7 @@ class _MemoryWriter(LogWriter):
 
     def write(
         self,
-        events: Sequence[EventRow],
+        events: Sequence[EventCells],
         requests: Sequence[RequestRow] = (),
         steps: Sequence[StepRow] = (),
     ) -> None:

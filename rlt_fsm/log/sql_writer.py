@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from sqlalchemy import Connection
 
-from .port import EventRow, LogWriter, RequestRow, StepRow
+from .port import EventCells, EventRow, LogWriter, RequestRow, StepRow
 from .schema import RUN_SHIFT
 
 # Rows that one INSERT statement carries: a third faster than one each, flat from here on.
@@ -52,7 +52,7 @@ class SqlWriter(LogWriter):
 
     def write(
         self,
-        events: Sequence[EventRow],
+        events: Sequence[EventCells],
         requests: Sequence[RequestRow] = (),
         steps: Sequence[StepRow] = (),
     ) -> None:
