@@ -2,7 +2,7 @@
 
 from .batch import Runner
 from .blocks import plane_major
-from .demand import Demand, entry_demand, promised
+from .demand import Demand, entry_demand, promised, watermark
 from .events import Admitted, Resumed
 from .preemption import Preemption
 from .recorder import Recorder
@@ -56,15 +56,19 @@ class Admission:
                     return
 
     def _is_affordable(self, request: Request, demand: Demand) -> bool:
-        """Whether its blocks can be had: by itself beside what was promised to running requests,
-        or paid by worse ones, where only its own demand counts.
+        """Whether its blocks can be had: beside what was promised to running requests and the
+        watermark; or paid by worse requests, beside what was promised to better ones.
         """
+        state = self._state
         if not demand.total:
             return True
-        obtainable = self._state.pool.obtainable
-        if demand.total + promised(self._state) <= obtainable:
+        obtainable = state.pool.obtainable
+        if demand.total + promised(state) + watermark(state) <= obtainable:
             return True
-        return demand.total <= obtainable + self._preemption.reclaimable(request, demand.shared)
+        if not state.config.scheduler.enable_preemption:
+            return False
+        reclaimable = self._preemption.reclaimable(request, demand.shared)
+        return demand.total + promised(state, request) <= obtainable + reclaimable
 
     def _enter(self, request: Request, demand: Demand) -> None:
         self._preemption.free_slot(request)

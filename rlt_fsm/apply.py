@@ -154,9 +154,7 @@ def _enqueued(state: EngineState, fact: Enqueued, seq: int) -> Applied:
     return move, request.blocks
 
 
-def _prefilled(
-    state: EngineState, request: Request, done: WorkKey | None, taken: Selected
-) -> None:
+def _prefilled(state: EngineState, request: Request, done: WorkKey | None, taken: Selected) -> None:
     """A prompt row was computed: move the frontiers it covers."""
     end = taken.token_start + taken.token_count
     if done is WorkKey.PROMPT_ATOMIC:

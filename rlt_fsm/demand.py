@@ -42,15 +42,10 @@ def claimed(state: EngineState, shared: list[Page]) -> int:
     return sum(1 for page in shared for block in page if not state.pool.references(block))
 
 
-def promised(state: EngineState) -> int:
-    """Blocks that newcomers must leave: what active requests were admitted for and have not taken
-    yet, and the watermark while anything is active (an idle engine may start a big request).
+def promised(state: EngineState, better_than: Request | None = None) -> int:
+    """Blocks that active requests were admitted for and have not taken yet; with `better_than`,
+    those of strictly better requests alone.
     """
-    watermark = int(state.config.cache.watermark_ratio * state.pool.num_blocks)
-    return _reserved_growth(state) + (watermark if state.slots_held else 0)
-
-
-def _reserved_growth(state: EngineState) -> int:
     if not state.config.cache.incremental_allocation:
         return 0
     preemption = state.config.scheduler.enable_preemption
@@ -58,9 +53,17 @@ def _reserved_growth(state: EngineState) -> int:
     for request in state.by_ref.values():
         if request.status != "ACTIVE" or (preemption and not request.in_prefill):
             continue
+        if better_than is not None and request.order_key > better_than.order_key:
+            continue
         tokens = request.prefill_tokens if preemption else request.capacity_tokens
         reserved += growth_demand(state, request, tokens)
     return reserved
+
+
+def watermark(state: EngineState) -> int:
+    """Blocks left free while anything is active; an idle engine may start a big request."""
+    ratio = state.config.cache.watermark_ratio
+    return int(ratio * state.pool.num_blocks) if state.slots_held else 0
 
 
 def _blocks(state: EngineState, tokens: int) -> int:

@@ -131,11 +131,21 @@ def _record_outputs(
 def _publish(state: EngineState, recorder: Recorder, request: Request, completed: int) -> None:
     """Enter the prompt pages that are computed at every depth into the prefix cache."""
     complete = request.page_keys[: request.prefilled_tokens // state.block_size]
-    known = len(state.prefixes.run(complete))
-    if known < len(complete):
-        table = request.block_table
-        blocks = tuple(block for plane in table for block in plane[known : len(complete)])
-        recorder.record(Published(request.ref, known, blocks), cause=completed)
+    missing = [page for page, key in enumerate(complete) if key not in state.prefixes]
+    for start, end in _runs(missing):
+        blocks = tuple(block for plane in request.block_table for block in plane[start:end])
+        recorder.record(Published(request.ref, start, blocks), cause=completed)
+
+
+def _runs(pages: list[int]) -> list[tuple[int, int]]:
+    """Ascending page numbers as half-open runs: [0, 1, 4] is [(0, 2), (4, 5)]."""
+    runs: list[tuple[int, int]] = []
+    for page in pages:
+        if runs and runs[-1][1] == page:
+            runs[-1] = (runs[-1][0], page + 1)
+        else:
+            runs.append((page, page + 1))
+    return runs
 
 
 NextWork = tuple[WorkKey, int | None]  # (key, exit depth where it is DECODE_CODA)

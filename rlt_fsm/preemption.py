@@ -55,7 +55,7 @@ class Preemption:
     # ---- blocks ------------------------------------------------------------------------------
 
     def reclaimable(self, requester: Request, keep: list[Page]) -> int:
-        """Blocks that would come free if every worse request gave up its KV; not those in `keep`."""
+        """Blocks that would come free if every worse request gave up its KV, those of `keep` not."""
         victims = self._block_victims(requester)
         if not self._state.config.cache.enable_prefix_caching:
             return sum(victim.blocks for victim in victims)
@@ -98,7 +98,7 @@ class Preemption:
         return victims
 
     def _evict(self, victim: Request, requester: Request) -> None:
-        """Capacity preemption: the victim's KV goes to the host, or is rebuilt by a replay later."""
+        """Capacity preemption: the victim's KV goes to the host, or a replay rebuilds it later."""
         budget = self._state.config.cache.host_snapshot_blocks
         active = victim.status == "ACTIVE"
         fact: Rewound | Offloaded | OffloadedResident

@@ -33,6 +33,9 @@ class PrefixIndex:
         self._pages: dict[Key, Page] = {}
         self._key_of: dict[int, Key] = {}  # a page's first block → its key
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._pages
+
     def run(self, keys: tuple[Key, ...]) -> list[Page]:
         """The pages of the longest leading run of `keys` that the index holds."""
         pages: list[Page] = []

@@ -8,10 +8,10 @@ from .states import WorkKey
 
 
 class Range(NamedTuple):
-    """Token positions [start, start + count) at a depth (None: see `Row.depth`)."""
+    """Token positions [start, start + tokens) at a depth (None: see `Row.depth`)."""
 
     start: int
-    count: int
+    tokens: int
     depth: int | None
 
 
@@ -57,7 +57,7 @@ def _deepest_interval(state: EngineState, request: Request, most: int) -> Range:
 
 def positions_needed(key: WorkKey, span: Range) -> int:
     """Positions that must lie in blocks before the row may run; 0 where it touches no KV."""
-    return 0 if key is WorkKey.DECODE_CODA else span.start + span.count
+    return 0 if key is WorkKey.DECODE_CODA else span.start + span.tokens
 
 
 def make_row(state: EngineState, request: Request, key: WorkKey, span: Range) -> Row:
@@ -69,7 +69,7 @@ def make_row(state: EngineState, request: Request, key: WorkKey, span: Range) ->
         spec=request.spec,
         work=key,
         token_start=span.start,
-        token_count=span.count,
+        token_count=span.tokens,
         depth=span.depth,
         replay=replay,
         output_idx=len(request.outputs),
@@ -106,5 +106,5 @@ def _replayed(
     prompt = request.spec.prompt_token_ids
     tokens = (*prompt, *request.outputs[:-1])
     depths = (state.model.depths,) * len(prompt) + tuple(request.exit_depths[1:])
-    end = span.start + span.count
+    end = span.start + span.tokens
     return tokens[span.start : end], depths[span.start : end]

@@ -66,7 +66,7 @@ class Scheduler:
             return None
         row = make_row(state, request, key, span)
         self._recorder.record(
-            Selected(request.ref, index, span.start, span.count, span.depth, row.replay),
+            Selected(request.ref, index, span.start, span.tokens, span.depth, row.replay),
             ticket=state.next_ticket if not index else state.next_ticket - 1,
             cause=request.queued_seq,
         )
