@@ -6,7 +6,6 @@ then updates what hangs on the move: queues, slots, blocks, progress. Decides no
 
 from typing import assert_never
 
-from .blocks import extend_table
 from .errors import IllegalTransition
 from .events import (
     Aborted,
@@ -38,6 +37,19 @@ from .events import (
     VerdictGiven,
     Yielded,
 )
+from .holdings import (
+    QUEUED_KEY,
+    Applied,
+    apply_preemption,
+    apply_prefix,
+    drop_blocks,
+    drop_snapshot,
+    free_slot,
+    hold_slot,
+    move_request,
+    share_blocks,
+    take_blocks,
+)
 from .machines import NULL, RETIRED, TICKET
 from .moves import CHANGE, PLAIN_MOVE, SLOT_OF, STATUS_OF, TABLE, TRIGGER_BASE, WORK_OF, fire
 from .prefixes import page_keys
@@ -47,15 +59,10 @@ from .states import PROMPT_WORKS, FinishReason, WorkKey
 _SELECT = TRIGGER_BASE["select"]
 _OUTPUT = PLAIN_MOVE["output"]
 _ENQUEUE = {key: TRIGGER_BASE.get(f"enqueue:{key}") for key in WorkKey}
-_QUEUED_KEY = tuple(
-    WorkKey(work.partition(":")[2]) if work.startswith("QUEUED:") else None for work in WORK_OF
-)
 _TAKEN_KEY = tuple(
     WorkKey(work.partition(":")[2]) if work.startswith("TAKEN:") else None for work in WORK_OF
 )
 _TICKET_DEST = {(t["trigger"], t["source"]): t["dest"] for t in TICKET["transitions"]}
-
-Applied = tuple[int, int | None]  # (move, blocks the request references after it)
 
 
 def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Applied:
@@ -85,12 +92,12 @@ def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Appli
             applied = _retired(state, fact)
         case Grown():
             request = state.by_ref[fact.ref]
-            _take_blocks(state, request, fact.blocks)
+            take_blocks(state, request, fact.blocks)
             applied = PLAIN_MOVE[fact.trigger], request.blocks
         case Yielded() | Offloaded() | OffloadedResident() | Resumed() | Rewound():
-            applied = _preemption(state, fact, seq)
+            applied = apply_preemption(state, fact, seq)
         case Published() | Evicted():
-            applied = _prefix(state, fact)
+            applied = apply_prefix(state, fact)
         case VerdictGiven():
             request = state.by_ref[fact.ref]
             request.verdict = fact.reason.partition(" ")[0]
@@ -116,7 +123,7 @@ def _selected(state: EngineState, fact: Selected, ticket: int | None) -> Applied
     if move < 0:
         fire(joint, "select")  # raises
     assert ticket is not None, "a selection belongs to the batch being built"
-    key = _QUEUED_KEY[joint]
+    key = QUEUED_KEY[joint]
     assert key is not None
     del state.queues[key][request]
     request.joint = joint + CHANGE[move]
@@ -182,12 +189,6 @@ def _output(state: EngineState, fact: OutputSampled) -> Applied:
 # ---- a request's life ------------------------------------------------------------------------
 
 
-def _move(request: Request, trigger: str) -> int:
-    move = fire(request.joint, trigger)
-    request.joint += CHANGE[move]
-    return move
-
-
 def _submitted(state: EngineState, fact: Submitted, seq: int) -> Applied:
     spec = fact.spec
     assert fact.ref == state.next_ref, "refs count up"
@@ -199,7 +200,7 @@ def _submitted(state: EngineState, fact: Submitted, seq: int) -> Applied:
     )
     if state.config.cache.enable_prefix_caching:  # the last prompt token is always computed
         request.page_keys = page_keys(spec.prompt_token_ids[:-1], state.block_size)
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     _count_generation(state, fact)
     state.by_ref[fact.ref] = request
     state.by_id[spec.request_id] = request
@@ -220,14 +221,14 @@ def _count_generation(state: EngineState, fact: Submitted | Refused) -> None:
 
 def _admitted(state: EngineState, fact: Admitted, seq: int) -> Applied:
     request = state.by_ref[fact.ref]
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     state.waiting.remove(request)
     for passed in state.waiting.ahead_of(request.order_key):
         passed.bypasses += 1
-    _hold_slot(state, request, fact.state_row)
+    hold_slot(state, request, fact.state_row)
     if fact.shared:
-        _share_blocks(state, request, fact.shared)
-    _take_blocks(state, request, fact.blocks)
+        share_blocks(state, request, fact.shared)
+    take_blocks(state, request, fact.blocks)
     request.frontiers = [fact.cached_tokens] * len(request.frontiers)
     request.queued_seq = seq
     request.verdict = None
@@ -238,10 +239,10 @@ def _admitted(state: EngineState, fact: Admitted, seq: int) -> Applied:
 def _ended(state: EngineState, fact: Finished | Aborted, seq: int) -> Applied:
     request = state.by_ref[fact.ref]
     joint = request.joint
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     if STATUS_OF[joint] == "WAITING":
         state.waiting.remove(request)
-    if (key := _QUEUED_KEY[joint]) is not None:
+    if (key := QUEUED_KEY[joint]) is not None:
         del state.queues[key][request]
     request.taken = None
     request.ended_seq = seq
@@ -254,117 +255,14 @@ def _retired(state: EngineState, fact: Retired) -> Applied:
     request = state.by_ref[fact.ref]
     assert request.block_ids == fact.blocks_freed, "every block comes back, and no other"
     held = SLOT_OF[request.joint] == "HELD"
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     if held:
-        _free_slot(state, request)
-    _drop_blocks(state, request)
-    _drop_snapshot(state, request)
+        free_slot(state, request)
+    drop_blocks(state, request)
+    drop_snapshot(state, request)
     del state.by_ref[fact.ref]
     del state.by_id[request.spec.request_id]
     return move, 0
-
-
-# ---- slots and blocks ------------------------------------------------------------------------
-
-
-def _hold_slot(state: EngineState, request: Request, state_row: int) -> None:
-    assert state.has_slot(), "a slot is free"
-    assert state.free_state_rows[-1] == state_row, "state rows are taken from the top"
-    request.state_row = state.free_state_rows.pop()
-    state.slots_held += 1
-
-
-def _free_slot(state: EngineState, request: Request) -> None:
-    state.free_state_rows.append(request.state_row)
-    request.state_row = -1
-    state.slots_held -= 1
-
-
-def _take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
-    state.pool.take(blocks)
-    request.blocks += len(blocks)
-    request.block_table = extend_table(request.block_table, blocks, state.model.planes)
-
-
-def _share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
-    state.pool.share(blocks)
-    request.blocks += len(blocks)
-    request.block_table = extend_table((), blocks, state.planes)
-    pages = len(blocks) // state.planes
-    state.prefixes.touch(request.page_keys[:pages])
-
-
-def _drop_snapshot(state: EngineState, request: Request) -> None:
-    state.host_blocks -= request.host_blocks
-    request.host_blocks = 0
-
-
-def _drop_blocks(state: EngineState, request: Request) -> None:
-    state.pool.drop(request.block_ids)
-    request.blocks = 0
-    request.block_table = ()
-
-
-# ---- preemption ------------------------------------------------------------------------------
-
-_Preemption = Yielded | Offloaded | OffloadedResident | Resumed | Rewound
-
-
-def _preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied:
-    request = state.by_ref[fact.ref]
-    joint = request.joint
-    move = _move(request, fact.trigger)
-    if isinstance(fact, Resumed):
-        state.waiting.remove(request)
-        request.verdict = None
-        _hold_slot(state, request, fact.state_row)
-        _take_blocks(state, request, fact.blocks)
-        _drop_snapshot(state, request)
-        key = _QUEUED_KEY[request.joint]
-        assert key is not None
-        state.queues[key][request] = None
-        request.queued_seq = seq
-        return move, request.blocks
-    if (key := _QUEUED_KEY[joint]) is not None:
-        del state.queues[key][request]
-    if STATUS_OF[joint] == "ACTIVE":
-        _free_slot(state, request)
-        state.waiting.add(request)
-        request.queued_seq = seq
-        request.verdict = None
-    if isinstance(fact, Offloaded | OffloadedResident):
-        request.host_blocks = request.blocks
-        state.host_blocks += request.blocks
-    if not isinstance(fact, Yielded):
-        assert fact.blocks_freed == request.block_ids, "every block comes back, and no other"
-        _drop_blocks(state, request)
-    if isinstance(fact, Rewound):
-        _drop_snapshot(state, request)
-        request.frontiers = [0] * len(request.frontiers)
-        request.loops_done = 0
-        request.replaying = True
-        request.taken = None
-    return move, request.blocks
-
-
-# ---- the prefix cache ------------------------------------------------------------------------
-
-
-def _prefix(state: EngineState, fact: Published | Evicted) -> Applied:
-    request = state.by_ref[fact.ref]
-    planes = state.planes
-    pages = len(fact.blocks) // planes
-    columns = [fact.blocks[p * pages : (p + 1) * pages] for p in range(planes)]
-    entries = list(zip(*columns, strict=True))  # one block per plane and page
-    if isinstance(fact, Published):
-        state.pool.publish(fact.blocks)
-        keys = request.page_keys[fact.page_start : fact.page_start + pages]
-        state.prefixes.add(keys, entries)
-    else:
-        for entry in entries:
-            state.prefixes.remove(entry[0])
-        state.pool.evict(fact.blocks)
-    return PLAIN_MOVE[fact.trigger], request.blocks
 
 
 # ---- tickets ---------------------------------------------------------------------------------
