@@ -1,8 +1,8 @@
 """Who owns which KV block: counting only, no tensors.
 
 The pool is one range of physical blocks [0, num_blocks) over all planes. A block is free,
-referenced by one or more requests, or held by the prefix cache alone (`prefix_only`). `peek` decides
-which ids a fact will name; everything that changes the pool is called by the fold.
+referenced by one or more requests, or held by the prefix cache alone (`prefix_only`). `peek`
+decides which ids a fact will name; everything that changes the pool is called by the fold.
 """
 
 from .batch import BlockTable

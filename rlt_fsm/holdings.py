@@ -35,6 +35,7 @@ def move_request(request: Request, trigger: str) -> int:
 
 
 def hold_slot(state: EngineState, request: Request, state_row: int) -> None:
+    """A request takes a slot and the state row that the fact names."""
     assert state.has_slot(), "a slot is free"
     assert state.free_state_rows[-1] == state_row, "state rows are taken from the top"
     request.state_row = state.free_state_rows.pop()
@@ -42,18 +43,21 @@ def hold_slot(state: EngineState, request: Request, state_row: int) -> None:
 
 
 def free_slot(state: EngineState, request: Request) -> None:
+    """A request gives back its slot and state row."""
     state.free_state_rows.append(request.state_row)
     request.state_row = -1
     state.slots_held -= 1
 
 
 def take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
+    """A request's table grows by free blocks, plane-major."""
     state.pool.take(blocks)
     request.blocks += len(blocks)
     request.block_table = extend_table(request.block_table, blocks, state.model.planes)
 
 
 def share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
+    """A request's table starts with pages of the prefix cache, which become the newest."""
     state.pool.share(blocks)
     request.blocks += len(blocks)
     request.block_table = extend_table((), blocks, state.planes)
@@ -62,11 +66,13 @@ def share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) 
 
 
 def drop_snapshot(state: EngineState, request: Request) -> None:
+    """A request's offloaded KV leaves the host."""
     state.host_blocks -= request.host_blocks
     request.host_blocks = 0
 
 
 def drop_blocks(state: EngineState, request: Request) -> None:
+    """A request gives up every block it references."""
     state.pool.drop(request.block_ids)
     request.blocks = 0
     request.block_table = ()
@@ -78,6 +84,7 @@ _Preemption = Yielded | Offloaded | OffloadedResident | Resumed | Rewound
 
 
 def apply_preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied:
+    """Fold a request's parking, offloading, rewinding or resuming."""
     request = state.by_ref[fact.ref]
     joint = request.joint
     move = move_request(request, fact.trigger)
@@ -118,6 +125,7 @@ def apply_preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied
 
 
 def apply_prefix(state: EngineState, fact: Published | Evicted) -> Applied:
+    """Fold pages joining or leaving the prefix cache."""
     request = state.by_ref[fact.ref]
     planes = state.planes
     pages = len(fact.blocks) // planes

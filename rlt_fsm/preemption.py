@@ -55,7 +55,7 @@ class Preemption:
     # ---- blocks ------------------------------------------------------------------------------
 
     def reclaimable(self, requester: Request, keep: list[Page]) -> int:
-        """Blocks that would come free if every worse request gave up its KV, those of `keep` not."""
+        """Blocks, those of `keep` apart, that come free if every worse request gives up its KV."""
         victims = self._block_victims(requester)
         if not self._state.config.cache.enable_prefix_caching:
             return sum(victim.blocks for victim in victims)
