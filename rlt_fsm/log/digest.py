@@ -11,7 +11,7 @@ their texts, so that two logs of the same behaviour have the same digests. Value
 come back from the log: whole numbers as int (never bool), real ones as float (never NaN).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -19,7 +19,7 @@ import msgspec
 
 from rlt_fsm.machines import NULL
 
-from .port import EventRow, MoveRow, RequestRow
+from .port import EventCells, EventRow, MoveRow, RequestRow
 
 FIRST_DIGEST: Final = bytes(32)  # what stands before the first step
 
@@ -30,8 +30,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 def step_digest(
     previous: bytes,
     step: int,
-    events: Sequence[EventRow],
-    names: Sequence[str],
+    events: Sequence[EventCells],
+    names: Sequence[str] | Mapping[int, str],
     move_texts: Sequence[str],
 ) -> bytes:
     """The chain's 32 bytes after a step.

@@ -4,12 +4,14 @@ No SQL here. One `EventRow` per event; `batch_row`, `output`, `block_change` and
 public views are projections of it, so that no fact is stored twice.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+EventCells = tuple[Any, ...]  # a plain tuple in the order of EventRow: what the hot path passes
 
 
 class EventRow(NamedTuple):
-    """One event as stored. Adapters may take and give plain tuples of this shape.
+    """One event as stored; `EventCells` are plain tuples of this shape.
 
     `ref` is the request's ordinal in the run (None for ticket and run events). `move` numbers
     `rlt_fsm.moves.MOVES` when it is written, `LogReader.moves` when it is read. `a` … `e` by
@@ -120,7 +122,7 @@ class LogWriter(Protocol):
 
     def write(
         self,
-        events: Sequence[EventRow],
+        events: Sequence[EventCells],
         requests: Sequence[RequestRow] = (),
         steps: Sequence[StepRow] = (),
     ) -> None:
@@ -145,7 +147,7 @@ class LogReader(Protocol):
     def requests(self, run_id: int) -> list[RequestRow]:
         """Every request of a run, refused ones too, by ref."""
 
-    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
+    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         """A run's events after `after_seq`, up to the last one committed when this is called."""
 
     def steps(self, run_id: int) -> Iterator[StepRow]:
@@ -167,11 +169,3 @@ class EventStore(Protocol):
 
     def close(self) -> None:
         """Release everything; committed rows stay. May be called twice."""
-
-
-def check_contiguous(events: Iterable[EventRow], expected_seq: int) -> int:
-    """Assert that `events` continue at `expected_seq`; return the next expected one."""
-    for event in events:
-        assert event[0] == expected_seq, f"seq {event[0]} where {expected_seq} was due"
-        expected_seq += 1
-    return expected_seq
