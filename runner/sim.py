@@ -53,10 +53,8 @@ def hazards_needed(exit_threshold: float, depths: int) -> tuple[int, ...]:
     """Entry t: the least hazard, in 1/65536, with which the gate lets go after t loops."""
     if exit_threshold >= 1.0:
         return (_GATE_STEPS,) * (depths + 1)
-    needed = [_GATE_STEPS]
-    for loops in range(1, depths + 1):
-        needed.append(math.ceil(_GATE_STEPS * (1.0 - (1.0 - exit_threshold) ** (1.0 / loops))))
-    return tuple(needed)
+    chances = (1.0 - (1.0 - exit_threshold) ** (1.0 / loops) for loops in range(1, depths + 1))
+    return (_GATE_STEPS, *(math.ceil(_GATE_STEPS * chance) for chance in chances))
 
 
 class SimRunner:
