@@ -7,7 +7,7 @@ sim's EOS (0) is never in a prompt, and a longer prompt of one id begins with th
 
 from collections.abc import Mapping
 
-from .draws import draw, key_of
+from .counter_hash import draw, key_of
 from .errors import WorkloadError
 from .workload_form import Workload, in_order, split_label
 

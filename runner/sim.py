@@ -19,7 +19,7 @@ import msgspec
 
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec, Row
 from rlt_fsm.config import EngineConfig
-from rlt_fsm.draws import draw, key_of
+from rlt_fsm.counter_hash import draw, key_of
 from rlt_fsm.prompts import SIM_EOS, Script
 from rlt_fsm.states import WorkKey
 
