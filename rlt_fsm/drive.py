@@ -136,11 +136,12 @@ class _Drive:
                 cut_off = self._steps >= self._workload.expect.max_steps
                 if not cut_off:
                     self._step()
-            elif (next_at := self._next_at()) is not None:
-                engine.advance_to(next_at)
-                self._observe()
-            else:
+                continue
+            self._disarm()
+            if (next_at := self._next_at()) is None:
                 break
+            engine.advance_to(next_at)
+            self._observe()
         return DriveResult(
             requests=tuple(self._results[key] for key in self._by_ref),
             steps=self._steps,
@@ -191,7 +192,8 @@ class _Drive:
         try:
             self._engine.add_request(request.id, self._prompts[index], request.params)
         except RequestRefused as error:
-            self._update(key, refused=error.code, message=str(error))
+            sentence = str(error).removeprefix(f"request {request.id!r} refused: ")
+            self._update(key, refused=error.code, message=sentence)
             self._ended += 1
         else:
             self._live[request.id] = generation
@@ -207,11 +209,15 @@ class _Drive:
             self._take(output)
         # A step that only hands out the last outputs of aborted requests takes no number.
         self._steps += self._engine.current_step > before
-        if self._faults is not None:
-            self._faults.disarm()  # a fault hits the batch in flight; there was none, or it hit
+        self._disarm()
         self._observe()
         if self._on_step is not None:
             self._on_step(self._steps, self._ended)
+
+    def _disarm(self) -> None:
+        """A fault hits the batch in flight and no later one."""
+        if self._faults is not None:
+            self._faults.disarm()
 
     def _take(self, output: RequestOutput) -> None:
         if output.finish_reason == FinishReason.ABORT:

@@ -63,17 +63,21 @@ def run(
     model: Annotated[
         str | None,
         typer.Option(
-            help="demo, sim, a local folder or a hub id.  [default: demo, or the workload's own]"
+            metavar="NAME",
+            help="demo, sim, a local folder or a hub id.  [default: demo, or the workload's own]",
         ),
     ] = None,
     prompt: Annotated[
         list[str] | None,
-        typer.Option(help="A text to complete; repeat it.  [default: a few sums]"),
+        typer.Option(metavar="TEXT", help="A text to complete; repeat it.  [default: a few sums]"),
     ] = None,
     workload: Annotated[
-        str | None, typer.Option(help="Run this rlt-workload/1 file and check its expect.")
+        str | None,
+        typer.Option(metavar="FILE", help="Run this rlt-workload/1 file and check its expect."),
     ] = None,
-    db: Annotated[str, typer.Option(help="The event log: a new run is added to it.")] = "run.db",
+    db: Annotated[
+        str, typer.Option(metavar="FILE", help="The event log: a new run is added to it.")
+    ] = "run.db",
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,7 +101,7 @@ def run(
 ) -> None:
     """Run prompts or a workload, log every event, and audit the log.
 
-    Example: rlt-fsm run --prompt "27+58=" --prompt "90-17=" --exit-threshold 0.9 --db run.db
+    Example: rlt-fsm run --prompt "27+58=" --exit-threshold 0.9 --db run.db
     """
     sampling = {
         "max_tokens": max_tokens,

@@ -155,7 +155,7 @@ def _simulated_prompts(
     )
     ran = run_workload(Workload(format=FORMAT, config=config, requests=requests), db=db)
     for refusal in ran.summary.refused:
-        raise RltError(refusal.message)
+        raise RltError(f"request {refusal.request_id!r} refused: {refusal.message}")
     outputs = [replace(output, prompt=prompts[int(output.request_id)]) for output in ran.outputs]
     return replace(ran, outputs=outputs)
 
