@@ -1,0 +1,184 @@
+"""With `check`, SimRunner refuses what a real KV cache could not serve."""
+
+import pytest
+
+from rlt_fsm import Batch, EngineConfig, Operation, RequestSpec, Row, SamplingParams, WorkKey
+from rlt_fsm.config import CacheConfig
+from runner.sim import SimRunner
+
+A = RequestSpec("a", 1, (1, 2, 3), SamplingParams(max_tokens=4))
+B = RequestSpec("b", 1, (4, 5), SamplingParams(max_tokens=4))
+TABLE = ((0, 1, 2), (3, 4, 5))  # two planes of three blocks of two tokens
+OTHER = ((6, 7, 8), (9, 10, 11))
+
+
+@pytest.fixture
+def sim():
+    runner = SimRunner(depths=2)
+    runner.start(EngineConfig(cache=CacheConfig(num_blocks=12, block_size=2)))
+    return runner
+
+
+def row(spec, work, start, count=1, *, depth=None, idx=0, token=-1, state_row=0, table=TABLE):
+    loops = 0 if depth is None else depth
+    return Row(spec, work, start, count, depth, False, idx, loops, 2, token, state_row, table)
+
+
+def submit(sim, *rows):
+    works = tuple(sorted({r.work for r in rows}))
+    sim.submit(Batch(0, 0, Operation.RECURRENT, works, rows, "test"))
+    return sim.collect()[0]
+
+
+def prompt(spec=A, start=0, count=None, **place):
+    count = len(spec.prompt_token_ids) - start if count is None else count
+    return row(spec, WorkKey.PROMPT_ATOMIC, start, count, **place)
+
+
+def prefilled(sim):
+    """`a` up to its first token, which is returned."""
+    submit(sim, prompt())
+    return submit(sim, row(A, WorkKey.DECODE_CODA, 2)).token_ids[0]
+
+
+def test_a_whole_request_passes(sim):
+    token = prefilled(sim)
+    submit(sim, row(A, WorkKey.DECODE_PRELUDE, 3, idx=1, token=token))
+    for depth in range(2):
+        submit(sim, row(A, WorkKey.DECODE_RECURRENT, 3, idx=1, depth=depth))
+    submit(sim, row(A, WorkKey.DECODE_CODA, 3, idx=1))
+    sim.release(A, 0)
+
+
+def test_a_chunk_that_leaves_a_gap_is_refused(sim):
+    submit(sim, prompt(count=1))
+    with pytest.raises(AssertionError, match="at position 2, 1 are written"):
+        submit(sim, prompt(start=2))
+
+
+def test_a_chunk_that_is_computed_twice_is_refused(sim):
+    submit(sim, prompt(count=2))
+    with pytest.raises(AssertionError, match="at position 1, 2 are written"):
+        submit(sim, prompt(start=1))
+
+
+def test_a_prelude_of_another_token_than_was_sampled_is_refused(sim):
+    token = prefilled(sim)
+    with pytest.raises(AssertionError, match="was sampled"):
+        submit(sim, row(A, WorkKey.DECODE_PRELUDE, 3, idx=1, token=token + 1))
+
+
+def test_a_loop_out_of_order_is_refused(sim):
+    token = prefilled(sim)
+    submit(sim, row(A, WorkKey.DECODE_PRELUDE, 3, idx=1, token=token))
+    with pytest.raises(AssertionError, match="loop 1 where 0 was due"):
+        submit(sim, row(A, WorkKey.DECODE_RECURRENT, 3, idx=1, depth=1))
+
+
+def test_a_loop_without_its_prelude_is_refused(sim):
+    prefilled(sim)
+    with pytest.raises(AssertionError, match="a loop without its prelude"):
+        submit(sim, row(A, WorkKey.DECODE_RECURRENT, 3, idx=1, depth=0))
+
+
+def test_a_coda_before_any_loop_is_refused(sim):
+    token = prefilled(sim)
+    submit(sim, row(A, WorkKey.DECODE_PRELUDE, 3, idx=1, token=token))
+    with pytest.raises(AssertionError, match="a coda before any loop"):
+        submit(sim, row(A, WorkKey.DECODE_CODA, 3, idx=1))
+
+
+def test_a_position_without_a_block_is_refused(sim):
+    with pytest.raises(AssertionError, match="position 2 has no block"):
+        submit(sim, prompt(table=((0,), (3,))))
+
+
+def test_a_block_of_two_requests_is_refused(sim):
+    submit(sim, prompt())
+    with pytest.raises(AssertionError, match=r"block 2 .* is also in the table of"):
+        submit(sim, prompt(B, state_row=1, table=((2,), (6,))))
+
+
+def test_a_block_that_was_exchanged_is_refused(sim):
+    submit(sim, prompt(count=1))
+    with pytest.raises(AssertionError, match="blocks of plane 0 were exchanged"):
+        submit(sim, prompt(start=1, table=OTHER))
+
+
+def test_a_table_with_a_plane_too_few_is_refused(sim):
+    with pytest.raises(AssertionError, match="1 planes, not 2"):
+        submit(sim, prompt(table=((0, 1),)))
+
+
+def test_a_state_row_of_two_requests_is_refused(sim):
+    submit(sim, prompt())
+    with pytest.raises(AssertionError, match=r"state row 0 of a#1 runs \('b', 1\)"):
+        submit(sim, prompt(B, table=OTHER))
+
+
+def test_a_request_in_two_state_rows_is_refused(sim):
+    submit(sim, prompt(count=1))
+    with pytest.raises(AssertionError, match="runs in two state rows"):
+        submit(sim, prompt(start=1, state_row=1))
+
+
+def test_a_released_request_gives_its_blocks_and_row_back(sim):
+    submit(sim, prompt())
+    sim.release(A, 0)
+    submit(sim, prompt(B))
+
+
+def test_a_release_from_another_row_is_refused(sim):
+    submit(sim, prompt())
+    with pytest.raises(AssertionError, match="not its own"):
+        sim.release(A, 1)
+
+
+def test_a_second_release_is_refused(sim):
+    sim.release(A, 0)  # admitted, never in a batch
+    with pytest.raises(AssertionError, match="released twice"):
+        sim.release(A, 0)
+
+
+def test_a_snapshot_frees_blocks_and_row_and_comes_back_elsewhere(sim):
+    token = prefilled(sim)
+    sim.snapshot(A, 0, TABLE)
+    submit(sim, prompt(B))
+    sim.restore(A, 1, OTHER)
+    place = {"state_row": 1, "table": OTHER}
+    submit(sim, row(A, WorkKey.DECODE_PRELUDE, 3, idx=1, token=token, **place))
+
+
+def test_a_request_on_the_host_does_not_run(sim):
+    prefilled(sim)
+    sim.snapshot(A, 0, TABLE)
+    with pytest.raises(AssertionError, match="while its KV is on the host"):
+        submit(sim, row(A, WorkKey.DECODE_CODA, 2))
+    with pytest.raises(AssertionError, match="snapshot twice"):
+        sim.snapshot(A, 0, TABLE)
+
+
+def test_a_restore_without_a_snapshot_is_refused(sim):
+    with pytest.raises(AssertionError, match="restored without a snapshot"):
+        sim.restore(A, 0, TABLE)
+
+
+def test_a_restore_into_a_row_in_use_is_refused(sim):
+    submit(sim, prompt())
+    sim.snapshot(A, 0, TABLE)
+    submit(sim, prompt(B, table=OTHER))
+    with pytest.raises(AssertionError, match="state row in use"):
+        sim.restore(A, 0, TABLE)
+
+
+def test_collecting_nothing_is_refused(sim):
+    with pytest.raises(AssertionError, match="nothing in flight"):
+        sim.collect()
+
+
+def test_without_check_nothing_is_refused():
+    runner = SimRunner(depths=2, check=False)
+    runner.start(EngineConfig(cache=CacheConfig(num_blocks=12, block_size=2)))
+    submit(runner, prompt(start=2))
+    runner.release(A, 0)
+    runner.release(A, 0)
