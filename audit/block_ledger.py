@@ -49,6 +49,10 @@ class BlockLedger:
         """Some request that references the block (the one owner where nothing is shared)."""
         return next((ref for ref, owned in enumerate(self.owned) if block in owned), None)
 
+    def unreferenced(self, blocks: Iterable[int]) -> int:
+        """How many of the blocks no request references."""
+        return sum(1 for block in blocks if block not in self._references)
+
     def take(self, ref: int, blocks: Iterable[int], in_flight: Container[object]) -> str | None:
         """Free blocks become the request's own."""
         wrong = None

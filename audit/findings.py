@@ -24,26 +24,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence
 
 
-# Of the findings at one seq the most specific comes first. A rule that names what went wrong with a
+# Of the findings at one seq the most specific comes first. A rule that names what is wrong with a
 # row, a result or an id says more than "the source is not the current state", which in turn says
-# more than the rules that then fail because the event was out of place; a move that the table does
-# not have comes after the rule it breaks; the drain, which sums up, comes last.
+# more than what then fails because the event is out of place. A move that the table does not have
+# comes after the rule between the machines that it breaks. The drain, which sums up, comes last.
 SPECIFICITY = (
     "S13.row",  # a gap, a falling step, an unreadable row: nothing after it can be trusted
     "D2.twice",
     "S6",
     "S12",
     "S1.source",
+    "S3",
+    "S4",
+    "S5",
+    "S1.table",
+    "S2",
     "S8",
     "S7",
     "S9",
     "S10",
-    "S2",
-    "S3",
-    "S4",
-    "S5",
     "S11",
-    "S1.table",
     "S13",
     "L1",
     "D2",

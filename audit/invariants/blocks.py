@@ -24,8 +24,9 @@ class S9Blocks(Invariant):
     prefix cache keeps it; it is dropped only by a request that references it. Lists cover all
     planes alike. (b) The `blocks` column of every request event is the number of blocks that the
     request references after it; KV NONE and OFFLOADED reference none, RESIDENT some. (c) With full
-    reservation `admit` references, and tells as `need`, ceil((prompt_len + max_tokens - 1) /
-    block_size) · planes. (d) Every position of a selected row lies in a block that its request
+    reservation `admit` references ceil((prompt_len + max_tokens - 1) / block_size) · planes blocks,
+    and tells as `need` how many of them had to be obtainable: all but those that it shares with a
+    running request. (d) Every position of a selected row lies in a block that its request
     references. (e) A state row is one of max_num_seqs, goes with the slot, and has one owner. (f)
     A step's row tells the blocks that are free (num_blocks - distinct referenced - prefix-only),
     prefix-only and on the host, as its events leave them; the host never holds more than
@@ -104,6 +105,7 @@ class S9Blocks(Invariant):
         if move.trigger in ("submit_remote", "submit", "refuse") and not event[BLOCKS]:
             return
         data = decode(event[EXTRA], BlockData)
+        claimed = ledger.unreferenced(data.share)
         self._wrong(event, "shares", ledger.share(ref, data.share))
         self._wrong(event, "takes", ledger.take(ref, data.take, self.recount.in_flight))
         self._wrong(event, "drops", ledger.drop(ref, data.drop, self._last_ticket(ref)))
@@ -117,7 +119,7 @@ class S9Blocks(Invariant):
         if move.kv is not None:
             self._host(event, move.kv, data)
         if move.trigger == "admit":
-            self._reservation(event, data)
+            self._reservation(event, data, claimed)
 
     def _uneven(self, blocks: tuple[int, ...]) -> str:
         return (
@@ -154,20 +156,24 @@ class S9Blocks(Invariant):
         if limit is not None and ledger.host_blocks > limit:
             self._wrong(event, "brings the host to", f"{ledger.host_blocks} blocks of {limit}")
 
-    def _reservation(self, event: Event, data: BlockData) -> None:
+    def _reservation(self, event: Event, data: BlockData, claimed: int) -> None:
         request = self.recount.requests[event[REF]]
         if request is None or self.recount.config.cache.incremental_allocation:
             return
         needed = self.recount.required_blocks(request.capacity)
+        obtained = needed - len(data.share) + claimed
         referenced = len(self._ledger.owned[event[REF]])
-        for what, blocks in (("references", referenced), ("tells a need of", data.need)):
-            if blocks is not None and blocks != needed:
+        for what, blocks, due in (
+            ("references", referenced, needed),
+            ("tells a need of", data.need, obtained),
+        ):
+            if blocks is not None and blocks != due:
                 self.found(
                     event,
-                    f"{self.recount.name(event[REF])} is admitted and {what} {blocks} blocks; "
-                    f"{request.capacity} positions need {needed}.",
+                    f"{self.recount.name(event[REF])} is admitted and {what} {blocks} blocks, where "
+                    f"{request.capacity} positions make it {due}.",
                     blocks=blocks,
-                    needed=needed,
+                    due=due,
                     positions=request.capacity,
                 )
 

@@ -88,7 +88,7 @@ class S13Log(Invariant):
             )
             self._row(event, gap if seq > due else f"seq {seq} comes where {due} is due", due=due)
         if cause is not None and not 0 < cause < seq:
-            self._row(event, f"seq {seq} tells as its cause seq {cause}, which is not before it")
+            self.found(event, f"Seq {seq} tells as its cause seq {cause}, which is not before it.")
         if event[REF] not in self._names:
             self._row(event, f"seq {seq} is of ref {event[REF]}, which the log does not name")
             return False

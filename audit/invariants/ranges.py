@@ -14,7 +14,8 @@ class _Progress:
     """What of one request has been given to batches so far. Token ranges are half-open."""
 
     __slots__ = (
-        "done", "exits", "is_replayed", "last", "loops", "position", "preluded", "prompt_end"
+        "done", "exits", "is_replayed", "last", "loops", "position", "preluded", "prompt_end",
+        "was_rewound",
     )  # fmt: skip
 
     def __init__(self, prompt_len: int, cached_tokens: int, depths: int) -> None:
@@ -24,6 +25,7 @@ class _Progress:
         self.position = prompt_len - 1  # whose hidden state the next coda reads
         self.loops = 0  # that the token at `position` has run
         self.exits: list[int] = []  # exit depth by output idx, as `enqueue` to DECODE_CODA told it
+        self.was_rewound = False  # so that rows may be replayed
         self.is_replayed = False  # the last prompt row computed again what a rewind threw away
         self.last = (0, 0)  # depth and tokens of the last prompt row, should its batch fail
 
@@ -95,6 +97,7 @@ class S7Ranges(Invariant):
         progress = _Progress(request.prompt_len, cached_tokens, self._depths)
         before = self._progress.get(ref)
         if before is not None:  # it was rewound: its outputs but the last are replayed
+            progress.was_rewound = True
             progress.exits = before.exits[: self.recount.outputs[ref]]
             progress.prompt_end += max(0, len(progress.exits) - 1)
             progress.position += len(progress.exits)
@@ -148,9 +151,11 @@ class S7Ranges(Invariant):
             self._wrong(
                 event, f"ends at position {end}", f"the prompt ends at {progress.prompt_end}"
             )
+        if event[D] is not None:
+            self._wrong(event, f"tells depth {event[D]}", "it has none")
+        self._check_replay(event, progress)
         progress.preluded = end
         progress.last = (0, event[C])
-        progress.is_replayed = bool(event[E])
         if self.recount.work[event[REF]] == "TAKEN:PROMPT_ATOMIC":
             progress.done = [end] * self._depths
 
@@ -168,9 +173,14 @@ class S7Ranges(Invariant):
             self._wrong(event, f"starts at position {start}", f"{progress.done[depth]} is due")
         if end > ready:
             self._wrong(event, f"ends at position {end}", f"only {ready} are ready for it")
+        self._check_replay(event, progress)
         progress.done[depth] = end
         progress.last = (depth, event[C])
+
+    def _check_replay(self, event: Event, progress: _Progress) -> None:
         progress.is_replayed = bool(event[E])
+        if event[E] and not progress.was_rewound:
+            self._wrong(event, "is marked as a replay", "nothing of it was lost")
 
     def _prompt_ends(self, event: Event) -> None:
         """A prompt goes on to its first coda."""
@@ -211,14 +221,14 @@ class S7Ranges(Invariant):
         if progress is None:
             return
         progress.loops = 0
-        if event[B] != progress.position or event[C] != 1:
+        if event[B] != progress.position or event[C] != 1 or event[E] or event[D] is not None:
             self._wrong_token(event, progress)
 
     def _decode_depth(self, event: Event) -> None:
         progress = self._progress.get(event[REF])
         if progress is None:
             return
-        if event[B] != progress.position or event[C] != 1:
+        if event[B] != progress.position or event[C] != 1 or event[E]:
             self._wrong_token(event, progress)
         depth = event[D]
         if depth != progress.loops:
@@ -239,7 +249,7 @@ class S7Ranges(Invariant):
         progress = self._progress.get(event[REF])
         if progress is None:
             return
-        if event[B] != progress.position or event[C] != 1:
+        if event[B] != progress.position or event[C] != 1 or event[E] or event[D] is not None:
             self._wrong_token(event, progress)
         progress.position += 1
 
@@ -266,11 +276,13 @@ class S7Ranges(Invariant):
         )
 
     def _wrong_token(self, event: Event, progress: _Progress) -> None:
-        self._wrong(
-            event,
-            f"covers positions {event[B]} to {event[B] + event[C]}",
-            f"the one token at {progress.position} is due",
-        )
+        if event[B] != progress.position or event[C] != 1:
+            covers = f"covers positions {event[B]} to {event[B] + event[C]}"
+            self._wrong(event, covers, f"the one token at {progress.position} is due")
+        elif event[E]:
+            self._wrong(event, "is marked as a replay", "only prompt rows replay")
+        else:
+            self._wrong(event, f"tells depth {event[D]}", "it has none")
 
     def _wrong_exit(self, event: Event, told: int, run: int) -> None:
         self.found(
