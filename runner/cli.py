@@ -6,7 +6,7 @@ is inconclusive.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -134,7 +134,7 @@ def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran
     return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
 
 
-def _refuse_beside_workload(prompt: list[str] | None, sampling: dict[str, object]) -> None:
+def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, object]) -> None:
     beside = (["prompt"] if prompt else []) + list(sampling)
     if beside:
         option = "--" + beside[0].replace("_", "-")
@@ -212,7 +212,7 @@ def _log_to_stderr() -> None:
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 
