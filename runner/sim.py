@@ -99,9 +99,14 @@ class SimRunner:
         self._drawn.clear()
         self._results.clear()
         self._fails_next = False
-        self._kv = (
-            SimKV(config.cache.block_size, facts.planes, facts.depths) if self._check else None
-        )
+        self._kv = None
+        if self._check:
+            self._kv = SimKV(
+                config.cache.block_size,
+                facts.planes,
+                facts.depths,
+                has_prefix_cache=config.cache.enable_prefix_caching,
+            )
         return facts, _resolved(config, facts)
 
     # ---- batches -----------------------------------------------------------------------------

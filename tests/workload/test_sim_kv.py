@@ -229,3 +229,59 @@ def test_without_check_nothing_is_refused():
     submit(runner, prompt(start=2))
     runner.release(A)
     runner.release(A)
+
+
+# ---- prefix cache ------------------------------------------------------------------------------
+
+LIKE_A = RequestSpec("like-a", 1, (1, 2, 9), SamplingParams(max_tokens=4))
+SHARED = ((0, 6, 7), (3, 8, 9))  # the first page of TABLE, then its own
+
+
+@pytest.fixture
+def caching():
+    runner = SimRunner(depths=2)
+    cache = CacheConfig(num_blocks=12, block_size=2, enable_prefix_caching=True)
+    runner.start(EngineConfig(cache=cache))
+    return runner
+
+
+def test_a_cached_prefix_is_read_by_several_and_outlives_its_writer(caching):
+    submit(caching, prompt())
+    submit(caching, prompt(LIKE_A, start=2, state_row=1, table=SHARED))
+    caching.release(A)
+    caching.release(LIKE_A)
+    submit(caching, prompt(LIKE_A, start=2, state_row=1, table=SHARED))
+
+
+def test_a_prefix_that_nobody_wrote_is_refused(caching):
+    with pytest.raises(AssertionError, match="block 0 does not hold page 0 of its prompt"):
+        submit(caching, prompt(LIKE_A, start=2, table=SHARED))
+
+
+def test_a_prefix_of_other_tokens_is_refused(caching):
+    submit(caching, prompt())
+    other = RequestSpec("other", 1, (1, 7, 9), SamplingParams(max_tokens=4))
+    with pytest.raises(AssertionError, match="does not hold page 0"):
+        submit(caching, prompt(other, start=2, state_row=1, table=SHARED))
+
+
+def test_a_prefix_whose_block_was_taken_since_is_refused(caching):
+    submit(caching, prompt())
+    caching.release(A)
+    submit(caching, prompt(B, table=((0, 1), (4, 5))))
+    with pytest.raises(AssertionError, match="block 0 does not hold page 0"):
+        submit(caching, prompt(LIKE_A, start=2, state_row=1, table=SHARED))
+
+
+def test_a_block_that_is_still_read_is_not_taken(caching):
+    submit(caching, prompt())
+    submit(caching, prompt(LIKE_A, start=2, state_row=1, table=SHARED))
+    caching.release(A)
+    with pytest.raises(AssertionError, match="takes block 0 that is still read"):
+        submit(caching, prompt(B, table=((0, 1), (4, 5))))
+
+
+def test_part_of_a_page_is_never_cached(caching):
+    submit(caching, prompt())
+    with pytest.raises(AssertionError, match="part of a page is cached"):
+        submit(caching, prompt(LIKE_A, start=1, state_row=1, table=SHARED))
