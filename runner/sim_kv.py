@@ -166,6 +166,7 @@ class SimKV:
             return
         held.written = row.token_start
         if held.is_trusted:
+            self._remember_prefix(held, 0)
             return
         assert row.token_start % self._block_size == 0, f"{_name(held)}: part of a page is cached"
         held.shared_pages = row.token_start // self._block_size
@@ -258,6 +259,8 @@ class SimKV:
         held.pages_on_host = None
         held.is_trusted = not held.has_begun
         self._check_table(held, block_table)
+        if self._has_prefix_cache:
+            self._remember_prefix(held, 0)
 
     def release(self, spec: RequestSpec) -> None:
         """Forget a request, wherever it is; it may never have been in a batch."""
