@@ -159,6 +159,7 @@ def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
     if not is_wanted:
         return ran, "not audited"
     import audit  # noqa: PLC0415  # no auditor where none is wanted
+    from audit.invariants import ALL  # noqa: PLC0415  # the same
 
     report = audit.verify(ran.db, run=ran.run_id)
     findings = [
@@ -172,7 +173,13 @@ def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
         )
         for finding in report.findings
     ]
-    line = f"audit {report.verdict}: {report.events:,} events, {len(findings)} findings"
+    found = sum(sum(part.counts.values()) for part in report.runs)
+    line = (
+        f"audit {report.verdict}: {report.events:,} events, "
+        f"{len(ALL) + 1} invariants, {found:,} findings"  # ALL is without S13, the log's own
+    )
+    for part in report.runs:
+        line += "" if part.why is None else f" ({part.why})"
     return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), line
 
 
