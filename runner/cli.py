@@ -6,7 +6,7 @@ is inconclusive.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -134,7 +134,7 @@ def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran
     return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
 
 
-def _refuse_beside_workload(prompt: list[str] | None, sampling: dict[str, object]) -> None:
+def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, object]) -> None:
     beside = (["prompt"] if prompt else []) + list(sampling)
     if beside:
         option = "--" + beside[0].replace("_", "-")
@@ -159,6 +159,7 @@ def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
     if not is_wanted:
         return ran, "not audited"
     import audit  # noqa: PLC0415  # no auditor where none is wanted
+    from audit.invariants import ALL  # noqa: PLC0415  # the same
 
     report = audit.verify(ran.db, run=ran.run_id)
     findings = [
@@ -172,7 +173,13 @@ def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
         )
         for finding in report.findings
     ]
-    line = f"audit {report.verdict}: {report.events:,} events, {len(findings)} findings"
+    found = sum(sum(part.counts.values()) for part in report.runs)
+    line = (
+        f"audit {report.verdict}: {report.events:,} events, "
+        f"{len(ALL) + 1} invariants, {found:,} findings"  # ALL is without S13, the log's own
+    )
+    for part in report.runs:
+        line += "" if part.why is None else f" ({part.why})"
     return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), line
 
 
@@ -212,7 +219,7 @@ def _log_to_stderr() -> None:
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 

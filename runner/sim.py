@@ -99,9 +99,14 @@ class SimRunner:
         self._drawn.clear()
         self._results.clear()
         self._fails_next = False
-        self._kv = (
-            SimKV(config.cache.block_size, facts.planes, facts.depths) if self._check else None
-        )
+        self._kv = None
+        if self._check:
+            self._kv = SimKV(
+                config.cache.block_size,
+                facts.planes,
+                facts.depths,
+                has_prefix_cache=config.cache.enable_prefix_caching,
+            )
         return facts, _resolved(config, facts)
 
     # ---- batches -----------------------------------------------------------------------------
@@ -143,22 +148,30 @@ class SimRunner:
 
     # ---- requests ----------------------------------------------------------------------------
 
-    def release(self, spec: RequestSpec, state_row: int) -> None:
+    def park(self, spec: RequestSpec, state_row: int) -> None:
+        """The request gives up its state row."""
+        if self._kv is not None:
+            self._kv.park(spec, state_row)
+
+    def unpark(self, spec: RequestSpec, state_row: int) -> None:
+        """A parked request runs again, maybe in another state row."""
+        if self._kv is not None:
+            self._kv.unpark(spec, state_row)
+
+    def offload(self, spec: RequestSpec, block_table: BlockTable) -> None:
+        """The request's KV goes to the host."""
+        if self._kv is not None:
+            self._kv.offload(spec, block_table)
+
+    def reload(self, spec: RequestSpec, block_table: BlockTable) -> None:
+        """The request's KV comes back into fresh blocks."""
+        if self._kv is not None:
+            self._kv.reload(spec, block_table)
+
+    def release(self, spec: RequestSpec) -> None:
         """The request is gone."""
         if self._kv is not None:
-            self._kv.release(spec, state_row)
-        self._drawn.pop(state_row, None)
-
-    def snapshot(self, spec: RequestSpec, state_row: int, block_table: BlockTable) -> None:
-        """The request's KV is on the host; its state row is free."""
-        if self._kv is not None:
-            self._kv.snapshot(spec, state_row, block_table)
-        self._drawn.pop(state_row, None)
-
-    def restore(self, spec: RequestSpec, state_row: int, block_table: BlockTable) -> None:
-        """The request's KV is back, maybe in another state row."""
-        if self._kv is not None:
-            self._kv.restore(spec, state_row, block_table)
+            self._kv.release(spec)
 
     def close(self) -> None:
         """Give everything back."""

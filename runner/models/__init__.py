@@ -1,0 +1,1 @@
+"""Networks and their checkpoints: tensors in, tensors out; no scheduling, no KV storage."""

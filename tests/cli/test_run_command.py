@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from rlt_fsm import EventLog
 from runner import cli
+from runner.console import AuditLine, OutputLine, Ran, Summary, as_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -251,3 +253,67 @@ def test_a_real_process_runs_the_sim_without_torch(tmp_path, workload_file):
     assert done.returncode == 0, done.stderr
     assert done.stderr == "False\n"
     assert "not audited  run.db (run 1)" in done.stdout
+
+
+# ---- exit statuses -----------------------------------------------------------------------------
+
+
+def ran(*, verdict="clean", expect_failures=(), finish_reason="length"):
+    output = OutputLine(
+        request_id="a",
+        prompt="x",
+        text="y",
+        token_ids=(1,),
+        exit_depths=(4,),
+        finish_reason=finish_reason,
+    )
+    summary = Summary(
+        requests=1,
+        tokens=1,
+        steps=1,
+        batches=1,
+        preemptions=0,
+        mean_exit_depth=4.0,
+        seconds=0.0,
+        refused=(),
+        expect_failures=expect_failures,
+    )
+    audit = None if verdict is None else AuditLine(verdict=verdict, findings=())
+    return Ran(outputs=[output], summary=summary, audit=audit, db="run.db", run_id=1)
+
+
+@pytest.mark.parametrize(
+    ("finished", "has_expectations", "status"),
+    [
+        (ran(), True, 0),
+        (ran(verdict=None), True, 0),
+        (ran(verdict="findings"), True, 1),
+        (ran(verdict="inconclusive"), True, 3),
+        (ran(expect_failures=("a: …",)), True, 1),
+        (ran(expect_failures=("a: …",), verdict="inconclusive"), True, 1),
+        (ran(finish_reason="error"), True, 0),
+        (ran(finish_reason="error"), False, 1),
+    ],
+)
+def test_the_exit_status_tells_what_came_out(finished, has_expectations, status):
+    assert cli._status(finished, has_expectations=has_expectations) == status
+
+
+# ---- what people see ---------------------------------------------------------------------------
+
+
+def test_a_completion_follows_its_prompt_on_one_line_whatever_it_holds():
+    finished = ran()
+    odd = replace(finished.outputs[0], prompt="27+58=", text="85\n\x1b[31mred é")
+    text = as_text(replace(finished, outputs=[finished.outputs[0], odd]), "audit clean")
+    assert text.splitlines()[:3] == [
+        "completion               exit depths  finish",
+        "xy                       4            length",
+        r"27+58=85\n\x1b[31mred é  4            length",
+    ]
+
+
+def test_a_long_list_of_outputs_is_cut_and_says_so():
+    finished = ran()
+    text = as_text(replace(finished, outputs=finished.outputs * 100), "audit clean")
+    assert "… and 40 more (--json lists all)" in text
