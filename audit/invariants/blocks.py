@@ -170,7 +170,7 @@ class S9Blocks(Invariant):
             if blocks is not None and blocks != due:
                 self.found(
                     event,
-                    f"{self.recount.name(event[REF])} is admitted and {what} {blocks} blocks, where "
+                    f"{self.recount.name(event[REF])} is admitted and {what} {blocks} blocks; "
                     f"{request.capacity} positions make it {due}.",
                     blocks=blocks,
                     due=due,

@@ -1,4 +1,4 @@
-"""Corrupts a log file's private tables and seals it again, so that S13 does not hide the rest.
+"""Corrupts a log file's private tables and seals it again, so that S13 hides nothing.
 
 A test edits `events`, `steps`, `requests` and the move table as it likes; `seal` renumbers seqs (and
 the causes that follow them), recounts the steps' rows and recomputes the digest chain. It shares
@@ -97,8 +97,10 @@ class Tampered:
         """Where the event moves work from and to."""
         return tuple(self.moves[event.move][3:5])
 
-    def all(self, trigger: str, where: Callable[[Event], bool] = lambda event: True) -> list[Event]:
-        found = [event for event in self.events if self.trigger(event) == trigger and where(event)]
+    def all(self, trigger: str, where: Callable[[Event], bool] | None = None) -> list[Event]:
+        found = [event for event in self.events if self.trigger(event) == trigger]
+        if where is not None:
+            found = [event for event in found if where(event)]
         assert found, f"the log has no such {trigger}"
         return found
 

@@ -10,7 +10,7 @@ from reseal import Tampered
 import audit
 
 
-def test_L1_finds_an_empty_step_with_work_ready(tampered: Tampered) -> None:
+def test_l1_finds_an_empty_step_with_work_ready(tampered: Tampered) -> None:
     """Ten steps later: a step in which nothing is chosen but a verdict is given."""
     verdict = tampered.all("verdict")[0]
     before = next(e for e in reversed(tampered.events) if e.step == 9)
@@ -24,7 +24,7 @@ def test_L1_finds_an_empty_step_with_work_ready(tampered: Tampered) -> None:
     assert finding.evidence["ready"] == 3
 
 
-def test_L1_finds_steps_that_were_skipped_with_work_ready(tampered: Tampered) -> None:
+def test_l1_finds_steps_that_were_skipped_with_work_ready(tampered: Tampered) -> None:
     for event in tampered.events:
         event.step += 2 * (event.step > 9)
     for step in tampered.steps:
@@ -34,7 +34,7 @@ def test_L1_finds_steps_that_were_skipped_with_work_ready(tampered: Tampered) ->
     assert finding.message.startswith("Steps 10 to 11 were empty")
 
 
-def test_L1_finds_that_a_request_waits_although_it_would_fit(tampered: Tampered) -> None:
+def test_l1_finds_that_a_request_waits_although_it_would_fit(tampered: Tampered) -> None:
     """The last request arrives, a step passes, and only then it is admitted."""
     last = tampered.all("submit", lambda e: e.ref == 5)[0]
     second = tampered.all("submit", lambda e: e.ref == 6)[0]
@@ -48,7 +48,7 @@ def test_L1_finds_that_a_request_waits_although_it_would_fit(tampered: Tampered)
     assert (finding.evidence["need"], finding.evidence["blocks_free"]) == (16, 60)
 
 
-def test_L1_allows_numbers_to_be_skipped_while_nobody_is_there(tampered: Tampered) -> None:
+def test_l1_allows_numbers_to_be_skipped_while_nobody_is_there(tampered: Tampered) -> None:
     last = tampered.all("submit", lambda e: e.ref == 5)[0]
     for event in tampered.events:
         event.step += 7 * (event.seq >= last.seq)
@@ -57,13 +57,13 @@ def test_L1_allows_numbers_to_be_skipped_while_nobody_is_there(tampered: Tampere
     assert audit.verify(tampered.seal()).ok
 
 
-def test_D1_finds_a_ticket_that_is_left_at_the_end(tampered: Tampered) -> None:
+def test_d1_finds_a_ticket_that_is_left_at_the_end(tampered: Tampered) -> None:
     tampered.drop(tampered.all("retire_batch")[-1])
     finding = assert_first(tampered, "D1", tampered.all("close")[0])
     assert finding.evidence["left"] == {"tickets in flight": 1}
 
 
-def test_D2_finds_a_request_that_is_never_retired(tampered: Tampered) -> None:
+def test_d2_finds_a_request_that_is_never_retired(tampered: Tampered) -> None:
     retire = tampered.all("retire")[-1]
     tampered.drop(retire)
     finding = assert_first(tampered, "D2")
@@ -72,7 +72,7 @@ def test_D2_finds_a_request_that_is_never_retired(tampered: Tampered) -> None:
     assert finding.evidence["generation"] == 2
 
 
-def test_D2_finds_a_request_that_never_ends(tampered: Tampered) -> None:
+def test_d2_finds_a_request_that_never_ends(tampered: Tampered) -> None:
     retire = tampered.all("retire")[-1]
     finish = tampered.all("finish")[-1]
     tampered.drop(finish, retire)
@@ -80,12 +80,12 @@ def test_D2_finds_a_request_that_never_ends(tampered: Tampered) -> None:
     assert "no terminal event and no retire" in finding.message
 
 
-def test_D2_finds_a_second_end(tampered: Tampered) -> None:
+def test_d2_finds_a_second_end(tampered: Tampered) -> None:
     finish = tampered.all("finish")[0]
     finding = assert_first(tampered, "D2", tampered.duplicate(finish))
     assert finding.evidence["first_seq"] == finish.seq
 
 
-def test_D2_finds_a_second_retire(tampered: Tampered) -> None:
+def test_d2_finds_a_second_retire(tampered: Tampered) -> None:
     retire = tampered.all("retire", lambda e: e.ref == 0)[0]
     assert_first(tampered, "D2", tampered.duplicate(retire))
