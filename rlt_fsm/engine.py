@@ -189,6 +189,8 @@ class Engine:
         try:
             self._runner.submit(batch)
             (result,) = self._runner.collect()
+        except AssertionError:  # we are wrong, not the device: stop
+            raise
         except Exception as error:  # noqa: BLE001  # whatever the device raises fails the batch alone
             _log.exception("batch failed", step=batch.step, ticket=batch.ticket)
             recorder.tick()

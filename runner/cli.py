@@ -1,0 +1,252 @@
+"""The `rlt-fsm` command: options, exit statuses, and the audit that follows a run.
+
+A composition root: it may import anything, nothing imports it. torch loads only where a model runs.
+Exit status: 0 all well; 1 a finding or a failed expectation; 2 usage or unusable input; 3 the audit
+is inconclusive.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated
+
+import structlog
+import typer
+from msgspec.structs import replace
+
+from rlt_fsm.config import EngineConfig, override
+from rlt_fsm.errors import ConfigError, RltError
+from rlt_fsm.params import SamplingParams
+from rlt_fsm.states import FinishReason
+from rlt_fsm.version import engine_version
+from rlt_fsm.workload import load
+
+from .console import AuditLine, FindingLine, Ran, as_json, as_text
+from .run_command import run_prompts, run_workload
+
+OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
+DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app(prog_name="rlt-fsm")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Serve recurrent-loop language models; every transition is a logged event.
+
+    Example: rlt-fsm run --prompt "27+58="
+    """
+    if version:
+        typer.echo(f"rlt-fsm {engine_version()}")
+        raise typer.Exit(OK)
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+# ---- options of `run` --------------------------------------------------------------------------
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="demo, sim, a local folder or a hub id.  [default: demo, or the workload's own]",
+    ),
+]
+Prompts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="A text to complete; repeat it.  [default: a few sums]"),
+]
+WorkloadFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Run this rlt-workload/1 file and check its expect."),
+]
+Database = Annotated[
+    str, typer.Option(metavar="FILE", help="The event log: a new run is added to it.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="SECTION.FIELD=VALUE", help="Change a field of the config; repeat it."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+NoAudit = Annotated[bool, typer.Option("--no-audit", help="Do not audit the log.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample.")]
+Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
+TopP = Annotated[float | None, typer.Option(help="Nucleus mass.")]
+TopK = Annotated[int | None, typer.Option(help="-1 is off.")]
+Seed = Annotated[int | None, typer.Option(help="Decides every draw.")]
+MinLoops = Annotated[int | None, typer.Option(help="Fewest loops of a token.")]
+MaxLoops = Annotated[int | None, typer.Option(help="Most loops of a token.")]
+ExitThreshold = Annotated[
+    float | None, typer.Option(help="Leave the loop at this exit probability; 1 is never.")
+]
+
+
+@app.command()
+def run(
+    *,
+    model: Model = None,
+    prompt: Prompts = None,
+    workload: WorkloadFile = None,
+    db: Database = "run.db",
+    settings: Settings = None,
+    json: Json = False,
+    no_audit: NoAudit = False,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    seed: Seed = None,
+    min_loops: MinLoops = None,
+    max_loops: MaxLoops = None,
+    exit_threshold: ExitThreshold = None,
+) -> None:
+    """Run prompts or a workload, log every event, and audit the log.
+
+    Example: rlt-fsm run --prompt "27+58=" --exit-threshold 0.9 --db run.db
+    """
+    sampling = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+        "min_loops": min_loops,
+        "max_loops": max_loops,
+        "exit_threshold": exit_threshold,
+    }
+    given = {name: value for name, value in sampling.items() if value is not None}
+    _log_to_stderr()
+    with _mistakes_as_sentences():
+        if workload is not None:
+            _refuse_beside_workload(prompt, given)
+            ran = _run_file(workload, model, settings or [], db)
+        else:
+            params = replace(SamplingParams(), **given)
+            config = override(EngineConfig(), _pairs(settings or []))
+            ran = run_prompts(model or "demo", prompt or list(DEMO_PROMPTS), params, config, db=db)
+        ran, audit_line = _audited(ran, is_wanted=not no_audit)
+    typer.echo(as_json(ran) if json else as_text(ran, audit_line))
+    raise typer.Exit(_status(ran, has_expectations=workload is not None))
+
+
+def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran:
+    loaded = load(path)
+    config = override(loaded.config, _pairs(settings))
+    return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
+
+
+def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, object]) -> None:
+    beside = (["prompt"] if prompt else []) + list(sampling)
+    if beside:
+        option = "--" + beside[0].replace("_", "-")
+        raise RltError(f"{option} does not go with --workload: the file says what runs")
+
+
+def _pairs(settings: list[str]) -> dict[str, str]:
+    pairs = {}
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
+        pairs[path.strip()] = value.strip()
+    return pairs
+
+
+# ---- audit and status --------------------------------------------------------------------------
+
+
+def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
+    """The run with its audit, and the line that tells people of it."""
+    if not is_wanted:
+        return ran, "not audited"
+    import audit  # noqa: PLC0415  # no auditor where none is wanted
+    from audit.invariants import ALL  # noqa: PLC0415  # the same
+
+    report = audit.verify(ran.db, run=ran.run_id)
+    findings = [
+        FindingLine(
+            invariant=finding.invariant,
+            seq=finding.seq,
+            step=finding.step,
+            request_id=finding.request_id,
+            message=finding.message,
+            evidence=finding.evidence,
+        )
+        for finding in report.findings
+    ]
+    found = sum(sum(part.counts.values()) for part in report.runs)
+    line = (
+        f"audit {report.verdict}: {report.events:,} events, "
+        f"{len(ALL) + 1} invariants, {found:,} findings"  # ALL is without S13, the log's own
+    )
+    for part in report.runs:
+        line += "" if part.why is None else f" ({part.why})"
+    return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), line
+
+
+def _status(ran: Ran, *, has_expectations: bool) -> int:
+    verdict = None if ran.audit is None else ran.audit.verdict
+    # A workload may want an error and says so in its expect; a prompt never does.
+    has_failed = not has_expectations and any(
+        output.finish_reason == FinishReason.ERROR for output in ran.outputs
+    )
+    if verdict == "findings" or ran.summary.expect_failures or has_failed:
+        return NO
+    return INCONCLUSIVE if verdict == "inconclusive" else OK
+
+
+# ---- mistakes ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _mistakes_as_sentences() -> Iterator[None]:
+    """What the caller can put right is one sentence on stderr, without a traceback."""
+    try:
+        yield
+    except RltError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(USAGE) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the log keeps what happened", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _log_to_stderr() -> None:
+    """Warnings and worse, one line each: the run's results are on stdout and in its log."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            _error_in_one_line,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
+
+
+def _error_in_one_line(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    if event.pop("exc_info", None):
+        event["error"] = repr(sys.exc_info()[1])
+    return event
+
+
+if __name__ == "__main__":
+    main()
