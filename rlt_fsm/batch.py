@@ -74,8 +74,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
     """What came back for one ticket; sequences run parallel to the batch's rows, () where unused.
 
-    `exits[i]`: the gate lets row i leave the loop (DECODE_RECURRENT). `token_ids[i]`, `logprobs[i]`:
-    what row i sampled (DECODE_CODA); a logprob is None where it was not asked for.
+    `exits[i]`: the gate lets row i leave the loop (DECODE_RECURRENT). `token_ids[i]` and
+    `logprobs[i]`: what row i sampled (DECODE_CODA); a logprob is None where not asked for.
     """
 
     ticket: int
@@ -89,7 +89,8 @@ class Runner(Protocol):
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """Take memory for `config`; return the model's facts and the config with every automatic
-        value resolved (num_blocks, exit.mode, attention_backend …). Called once per engine."""
+        value resolved (num_blocks, exit.mode, attention_backend …). Called once per engine.
+        """
 
     def submit(self, batch: Batch) -> None:
         """Start computing a batch. Raises where the device fails; the engine fails the batch."""

@@ -97,7 +97,11 @@ _POSITIVE_INTS = (
     "cache.block_size",
     "execution.max_in_flight",
 )
-_OPTIONAL_POSITIVE_INTS = ("cache.num_blocks", "cache.kv_cache_memory_bytes", "scheduler.max_waiting")
+_OPTIONAL_POSITIVE_INTS = (
+    "cache.num_blocks",
+    "cache.kv_cache_memory_bytes",
+    "scheduler.max_waiting",
+)
 
 Rule = tuple[Callable[[EngineConfig], bool], str]
 
@@ -117,13 +121,17 @@ FORBIDDEN: tuple[Rule, ...] = (
     ),
     (
         lambda c: c.cache.enable_prefix_caching and c.cache.layout == "shared",
-        "cache.enable_prefix_caching needs cache.layout='last_exited': a shared plane keeps no "
-        "full-depth prompt pages",
+        (
+            "cache.enable_prefix_caching needs cache.layout='last_exited': a shared plane keeps no "
+            "full-depth prompt pages"
+        ),
     ),
     (
         lambda c: c.execution.async_scheduling and c.exit.mode == "ouro",
-        "execution.async_scheduling reads a gate one loop late: set exit.mode to 'ouro_delayed' "
-        "or 'trace'",
+        (
+            "execution.async_scheduling reads a gate one loop late: set exit.mode to 'ouro_delayed' "
+            "or 'trace'"
+        ),
     ),
 )
 

@@ -2,7 +2,8 @@
 
 A fact says what happened, in the words of the log. It carries no sequence number, step or time:
 the recorder adds those. `ref` is the request's ordinal in its run (0, 1, 2 … in order of submit or
-refusal). `trigger` is the qualified trigger of `machines.py`.
+refusal). `trigger` is the qualified trigger of `machines.py`. Triggers of features that nothing
+fires yet (prefill/decode disaggregation) have their moves there and no class here.
 """
 
 from typing import ClassVar
@@ -16,14 +17,14 @@ from .states import FinishReason, Operation, Outcome, WorkKey
 BlockIds = tuple[int, ...]  # in the order taken, plane by plane
 
 
-class _Fact(msgspec.Struct, frozen=True, gc=False):
+class _Fact(msgspec.Struct, frozen=True):
     trigger: ClassVar[str]
 
 
 # ---- a run -----------------------------------------------------------------------------------
 
 
-class RunOpened(_Fact):
+class RunOpened(_Fact, frozen=True, gc=False):
     """The first event of a run; the `run` view holds the config and the model."""
 
     trigger = "open"
@@ -31,14 +32,14 @@ class RunOpened(_Fact):
     model: ModelFacts
 
 
-class RunClosed(_Fact):
+class RunClosed(_Fact, frozen=True, gc=False):
     """The last event of a run."""
 
     trigger = "close"
     outcome: Outcome
 
 
-class RunRecovered(_Fact):
+class RunRecovered(_Fact, frozen=True, gc=False):
     """A crashed run goes on from here."""
 
     trigger = "recover"
@@ -47,7 +48,7 @@ class RunRecovered(_Fact):
 # ---- a request's life ------------------------------------------------------------------------
 
 
-class Submitted(_Fact):
+class Submitted(_Fact, frozen=True, gc=False):
     """A request was accepted."""
 
     trigger = "submit"
@@ -55,17 +56,7 @@ class Submitted(_Fact):
     spec: RequestSpec
 
 
-class SubmittedRemote(_Fact):
-    """A request arrived from a prefill peer, its pages to be received."""
-
-    trigger = "submit_remote"
-    ref: int
-    spec: RequestSpec
-    tokens_expected: int
-    blocks: BlockIds
-
-
-class Refused(_Fact):
+class Refused(_Fact, frozen=True, gc=False):
     """A request was turned away at the door."""
 
     trigger = "refuse"
@@ -74,16 +65,7 @@ class Refused(_Fact):
     reason: str
 
 
-class Reserved(_Fact):
-    """Pages were reserved for a request whose prompt a peer computes."""
-
-    trigger = "reserve"
-    ref: int
-    tokens_expected: int
-    blocks: BlockIds
-
-
-class Admitted(_Fact):
+class Admitted(_Fact, frozen=True, gc=False):
     """A waiting request got a slot, a state row and its first blocks."""
 
     ref: int
@@ -94,19 +76,12 @@ class Admitted(_Fact):
     blocks: BlockIds
 
     @property
-    def trigger(self) -> str:  # type: ignore[override]  # the destination names the trigger
+    def trigger(self) -> str:  # type: ignore[override]  # the destination names it
+        """The qualified trigger."""
         return f"admit:{self.work}"
 
 
-class Activated(_Fact):
-    """A received request got a slot."""
-
-    trigger = "activate"
-    ref: int
-    state_row: int
-
-
-class Selected(_Fact):
+class Selected(_Fact, frozen=True, gc=False):
     """A request's pending work became row `row` of the batch being built."""
 
     trigger = "select"
@@ -118,7 +93,7 @@ class Selected(_Fact):
     replay: bool
 
 
-class Enqueued(_Fact):
+class Enqueued(_Fact, frozen=True, gc=False):
     """A request's next work is pending. `exit_depth` (1-based) only for DECODE_CODA."""
 
     ref: int
@@ -126,11 +101,12 @@ class Enqueued(_Fact):
     exit_depth: int | None = None
 
     @property
-    def trigger(self) -> str:  # type: ignore[override]
+    def trigger(self) -> str:  # type: ignore[override]  # the destination names it
+        """The qualified trigger."""
         return f"enqueue:{self.work}"
 
 
-class Grown(_Fact):
+class Grown(_Fact, frozen=True, gc=False):
     """A running request took more blocks."""
 
     trigger = "grow"
@@ -138,7 +114,7 @@ class Grown(_Fact):
     blocks: BlockIds
 
 
-class Yielded(_Fact):
+class Yielded(_Fact, frozen=True, gc=False):
     """A slot was given to a more urgent request; the KV stays resident."""
 
     trigger = "yield"
@@ -146,27 +122,27 @@ class Yielded(_Fact):
     for_ref: int
 
 
-class Offloaded(_Fact):
+class Offloaded(_Fact, frozen=True, gc=False):
     """A running request's KV went to the host so that another fits."""
 
     trigger = "offload"
     ref: int
     for_ref: int
-    blocks_freed: int
+    blocks_freed: BlockIds
     host_blocks: int
 
 
-class OffloadedResident(_Fact):
+class OffloadedResident(_Fact, frozen=True, gc=False):
     """A waiting resident request's KV went to the host."""
 
     trigger = "offload_resident"
     ref: int
     for_ref: int
-    blocks_freed: int
+    blocks_freed: BlockIds
     host_blocks: int
 
 
-class Resumed(_Fact):
+class Resumed(_Fact, frozen=True, gc=False):
     """A parked request runs again; `blocks` only where its KV was offloaded."""
 
     trigger = "resume"
@@ -175,16 +151,17 @@ class Resumed(_Fact):
     blocks: BlockIds
 
 
-class Rewound(_Fact):
+class Rewound(_Fact, frozen=True, gc=False):
     """A request is back to its prompt and outputs; the next admission replays them."""
 
     trigger = "rewind"
     ref: int
     why: str
     for_ref: int | None
+    blocks_freed: BlockIds
 
 
-class OutputSampled(_Fact):
+class OutputSampled(_Fact, frozen=True, gc=False):
     """Output `idx` (0-based) of a request, sampled at `exit_depth` (1-based loops)."""
 
     trigger = "output"
@@ -195,28 +172,7 @@ class OutputSampled(_Fact):
     logprob: float | None
 
 
-class Exported(_Fact):
-    """A prompt is computed and a peer reads its pages."""
-
-    trigger = "export"
-    ref: int
-
-
-class Staged(_Fact):
-    """The last hidden row was read by the transport; the slot is free."""
-
-    trigger = "staged"
-    ref: int
-
-
-class TransferDone(_Fact):
-    """A peer has everything."""
-
-    trigger = "transfer_done"
-    ref: int
-
-
-class Finished(_Fact):
+class Finished(_Fact, frozen=True, gc=False):
     """A request ended by itself."""
 
     trigger = "finish"
@@ -224,26 +180,27 @@ class Finished(_Fact):
     finish_reason: FinishReason
 
 
-class Aborted(_Fact):
+class Aborted(_Fact, frozen=True, gc=False):
     """A request was ended by its caller; `draining`: a remote peer still reads its pages."""
 
     ref: int
     draining: bool = False
 
     @property
-    def trigger(self) -> str:  # type: ignore[override]
+    def trigger(self) -> str:  # type: ignore[override]  # the destination names it
+        """The qualified trigger."""
         return "abort:TRANSFERRING" if self.draining else "abort:FINISHED"
 
 
-class Retired(_Fact):
+class Retired(_Fact, frozen=True, gc=False):
     """Nothing can touch the request's slot, blocks and state row any more; all are free."""
 
     trigger = "retire"
     ref: int
-    blocks_freed: int
+    blocks_freed: BlockIds
 
 
-class Dropped(_Fact):
+class Dropped(_Fact, frozen=True, gc=False):
     """A late or surplus result changed nothing. `ref` may name a request that is gone."""
 
     trigger = "drop"
@@ -251,7 +208,7 @@ class Dropped(_Fact):
     reason: str
 
 
-class VerdictGiven(_Fact):
+class VerdictGiven(_Fact, frozen=True, gc=False):
     """Why a request was not admitted, or was left out of the batch of its own key."""
 
     trigger = "verdict"
@@ -262,7 +219,7 @@ class VerdictGiven(_Fact):
 # ---- a ticket --------------------------------------------------------------------------------
 
 
-class BatchSubmitted(_Fact):
+class BatchSubmitted(_Fact, frozen=True, gc=False):
     """A batch goes to the runner."""
 
     trigger = "submit_batch"
@@ -273,20 +230,20 @@ class BatchSubmitted(_Fact):
     reason: str
 
 
-class BatchCompleted(_Fact):
+class BatchCompleted(_Fact, frozen=True, gc=False):
     """The runner's results for a ticket are in."""
 
     trigger = "complete_batch"
 
 
-class BatchFailed(_Fact):
+class BatchFailed(_Fact, frozen=True, gc=False):
     """The device failed a ticket."""
 
     trigger = "fail_batch"
     reason: str
 
 
-class BatchRetired(_Fact):
+class BatchRetired(_Fact, frozen=True, gc=False):
     """Nothing of a ticket runs any more."""
 
     trigger = "retire_batch"
@@ -296,11 +253,8 @@ TicketFact = BatchSubmitted | BatchCompleted | BatchFailed | BatchRetired
 RunFact = RunOpened | RunClosed | RunRecovered
 RequestFact = (
     Submitted
-    | SubmittedRemote
     | Refused
-    | Reserved
     | Admitted
-    | Activated
     | Selected
     | Enqueued
     | Grown
@@ -310,9 +264,6 @@ RequestFact = (
     | Resumed
     | Rewound
     | OutputSampled
-    | Exported
-    | Staged
-    | TransferDone
     | Finished
     | Aborted
     | Retired

@@ -74,7 +74,9 @@ def _edges(trigger: str, sources: list[str], dest: str) -> list[Transition]:
     return [{"trigger": trigger, "source": source, "dest": dest} for source in sources]
 
 
-def _key_edges(trigger: str, sources: dict[WorkKey, str], dests: dict[WorkKey, str]) -> list[Transition]:
+def _key_edges(
+    trigger: str, sources: dict[WorkKey, str], dests: dict[WorkKey, str]
+) -> list[Transition]:
     return [{"trigger": trigger, "source": sources[key], "dest": dests[key]} for key in WorkKey]
 
 

@@ -112,7 +112,9 @@ def _compile() -> tuple[list[int], list[int]]:
     return table, change
 
 
-TABLE, CHANGE = _compile()  # TABLE[TRIGGER_BASE[trigger] + joint] → move; joint' = joint + CHANGE[move]
+TABLE, CHANGE = (
+    _compile()
+)  # TABLE[TRIGGER_BASE[trigger] + joint] → move; joint' = joint + CHANGE[move]
 
 
 def fire(joint: int, trigger: str) -> int:

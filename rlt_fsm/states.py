@@ -65,6 +65,4 @@ OPERATION_OF = {
     WorkKey.SPECULATIVE: Operation.RECURRENT,  # composite: draft and verify
 }
 
-PROMPT_WORKS = frozenset(
-    {WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT}
-)
+PROMPT_WORKS = frozenset({WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT})

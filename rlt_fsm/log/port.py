@@ -4,12 +4,14 @@ No SQL here. One `EventRow` per event; `batch_row`, `output`, `block_change` and
 public views are projections of it, so that no fact is stored twice.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+EventCells = tuple[Any, ...]  # a plain tuple in the order of EventRow: what the hot path passes
 
 
 class EventRow(NamedTuple):
-    """One event as stored. Adapters may take and give plain tuples of this shape.
+    """One event as stored; `EventCells` are plain tuples of this shape.
 
     `ref` is the request's ordinal in the run (None for ticket and run events). `move` numbers
     `rlt_fsm.moves.MOVES`. `a` … `e` by trigger, NULL elsewhere:
@@ -114,11 +116,12 @@ class LogWriter(Protocol):
     """Appends to one run. Rows are visible to readers once committed, never half."""
 
     @property
-    def run_id(self) -> int: ...
+    def run_id(self) -> int:
+        """The run's number in its log, from 1."""
 
     def write(
         self,
-        events: Sequence[EventRow],
+        events: Sequence[EventCells],
         requests: Sequence[RequestRow] = (),
         steps: Sequence[StepRow] = (),
     ) -> None:
@@ -134,15 +137,20 @@ class LogWriter(Protocol):
 class LogReader(Protocol):
     """Reads any run of a log, also while it is written."""
 
-    def runs(self) -> list[RunInfo]: ...
+    def runs(self) -> list[RunInfo]:
+        """Every run, oldest first."""
 
-    def moves(self, run_id: int) -> list[MoveRow]: ...
+    def moves(self, run_id: int) -> list[MoveRow]:
+        """The moves that the run's events name."""
 
-    def requests(self, run_id: int) -> list[RequestRow]: ...
+    def requests(self, run_id: int) -> list[RequestRow]:
+        """What each ref of the run stands for, in ref order."""
 
-    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]: ...
+    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
+        """The committed events with seq > `after_seq`, in seq order, streamed."""
 
-    def steps(self, run_id: int) -> Iterator[StepRow]: ...
+    def steps(self, run_id: int) -> Iterator[StepRow]:
+        """The steps that have ended, in order."""
 
 
 class EventStore(Protocol):
@@ -152,17 +160,11 @@ class EventStore(Protocol):
     def name(self) -> str:
         """The path or URL, for messages; `:memory:` for memory."""
 
-    def begin_run(self, header: RunHeader) -> LogWriter: ...
+    def begin_run(self, header: RunHeader) -> LogWriter:
+        """Open a new run; its header is durable when this returns."""
 
-    def reader(self) -> LogReader: ...
+    def reader(self) -> LogReader:
+        """A reader of everything committed."""
 
     def close(self) -> None:
         """Release everything; committed rows stay. May be called twice."""
-
-
-def check_contiguous(events: Iterable[EventRow], expected_seq: int) -> int:
-    """Assert that `events` continue at `expected_seq`; return the next expected one."""
-    for event in events:
-        assert event[0] == expected_seq, f"seq {event[0]} where {expected_seq} was due"
-        expected_seq += 1
-    return expected_seq

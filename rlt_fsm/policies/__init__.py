@@ -1,0 +1,9 @@
+"""Policies by the name of their scheduler mode."""
+
+from ..config import Mode
+from .base import ADMIT, Policy, Turn, View
+from .refill import Refill
+
+__all__ = ["ADMIT", "POLICIES", "Policy", "Turn", "View"]
+
+POLICIES: dict[Mode, type[Policy]] = {"refill": Refill}

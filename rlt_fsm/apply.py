@@ -1,0 +1,322 @@
+"""The fold: the only code that changes an EngineState, always for one recorded fact.
+
+Each case fires the joint table first, so that an illegal fact raises before anything is changed,
+then updates what hangs on the move: queues, slots, blocks, progress. Decides nothing.
+"""
+
+from typing import assert_never
+
+from .blocks import extend_table
+from .errors import IllegalTransition
+from .events import (
+    Aborted,
+    Admitted,
+    BatchCompleted,
+    BatchFailed,
+    BatchRetired,
+    BatchSubmitted,
+    Dropped,
+    Enqueued,
+    Fact,
+    Finished,
+    Grown,
+    Offloaded,
+    OffloadedResident,
+    OutputSampled,
+    Refused,
+    Resumed,
+    Retired,
+    Rewound,
+    RunClosed,
+    RunOpened,
+    RunRecovered,
+    Selected,
+    Submitted,
+    TicketFact,
+    VerdictGiven,
+    Yielded,
+)
+from .machines import NULL, RETIRED, TICKET
+from .moves import CHANGE, PLAIN_MOVE, SLOT_OF, STATUS_OF, TABLE, TRIGGER_BASE, WORK_OF, fire
+from .state import EngineState, Request, Ticket
+from .states import PROMPT_WORKS, FinishReason, WorkKey
+
+_SELECT = TRIGGER_BASE["select"]
+_OUTPUT = PLAIN_MOVE["output"]
+_ENQUEUE = {key: TRIGGER_BASE.get(f"enqueue:{key}") for key in WorkKey}
+_QUEUED_KEY = tuple(
+    WorkKey(work.partition(":")[2]) if work.startswith("QUEUED:") else None for work in WORK_OF
+)
+_TAKEN_KEY = tuple(
+    WorkKey(work.partition(":")[2]) if work.startswith("TAKEN:") else None for work in WORK_OF
+)
+_TICKET_DEST = {(t["trigger"], t["source"]): t["dest"] for t in TICKET["transitions"]}
+
+Applied = tuple[int, int | None]  # (move, blocks the request references after it)
+
+
+def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Applied:
+    """Fold one fact into the state.
+
+    Raises:
+        IllegalTransition: the fact's move is not declared from here; the state is unchanged.
+    """
+    match fact:
+        case Selected():
+            applied = _selected(state, fact, ticket)
+        case Enqueued():
+            applied = _enqueued(state, fact, seq)
+        case OutputSampled():
+            applied = _output(state, fact)
+        case BatchSubmitted() | BatchCompleted() | BatchFailed() | BatchRetired():
+            applied = _ticket(state, fact, seq, ticket), None
+        case Submitted():
+            applied = _submitted(state, fact, seq)
+        case Refused():
+            applied = _refused(state, fact)
+        case Admitted():
+            applied = _admitted(state, fact, seq)
+        case Finished() | Aborted():
+            applied = _ended(state, fact, seq)
+        case Retired():
+            applied = _retired(state, fact)
+        case Grown():
+            request = state.by_ref[fact.ref]
+            _take_blocks(state, request, fact.blocks)
+            applied = PLAIN_MOVE[fact.trigger], request.blocks
+        case Yielded() | Offloaded() | OffloadedResident() | Resumed() | Rewound():
+            applied = _preemption(state, fact, seq)
+        case Dropped() | VerdictGiven():
+            known = state.by_ref.get(fact.ref)
+            applied = PLAIN_MOVE[fact.trigger], known.blocks if known else 0
+        case RunOpened() | RunClosed() | RunRecovered():
+            applied = PLAIN_MOVE[fact.trigger], None
+        case _:
+            assert_never(fact)
+    state.seq = seq
+    return applied
+
+
+# ---- the hot three ---------------------------------------------------------------------------
+
+
+def _selected(state: EngineState, fact: Selected, ticket: int | None) -> Applied:
+    request = state.by_ref[fact.ref]
+    joint = request.joint
+    move = TABLE[_SELECT + joint]
+    if move < 0:
+        fire(joint, "select")  # raises
+    assert ticket is not None, "a selection belongs to the batch being built"
+    key = _QUEUED_KEY[joint]
+    assert key is not None
+    del state.queues[key][request]
+    request.joint = joint + CHANGE[move]
+    request.taken = fact
+    request.taken_ticket = ticket
+    building = state.tickets.get(ticket)
+    if building is None:
+        building = state.tickets[ticket] = Ticket(refs=[])
+        state.next_ticket = ticket + 1
+    building.refs.append(fact.ref)
+    return move, request.blocks
+
+
+def _enqueued(state: EngineState, fact: Enqueued, seq: int) -> Applied:
+    request = state.by_ref[fact.ref]
+    joint = request.joint
+    base = _ENQUEUE[fact.work]
+    assert base is not None, f"no move leads to {fact.work} by enqueue"
+    move = TABLE[base + joint]
+    if move < 0:
+        fire(joint, fact.trigger)  # raises
+    done = _TAKEN_KEY[joint]
+    taken = request.taken
+    assert taken is not None, f"{request.name} has no row being computed"
+    if done is WorkKey.DECODE_RECURRENT:
+        request.loops_done += 1
+    elif done is WorkKey.DECODE_PRELUDE:
+        request.loops_done = 0
+    elif done is WorkKey.PROMPT_ATOMIC:
+        request.prefilled_tokens = taken.token_start + taken.token_count
+        request.loops_done = state.model.depths
+    request.joint = joint + CHANGE[move]
+    request.taken = None
+    request.queued_seq = seq
+    state.queues[fact.work][request] = None
+    return move, request.blocks
+
+
+def _output(state: EngineState, fact: OutputSampled) -> Applied:
+    request = state.by_ref[fact.ref]
+    assert fact.idx == len(request.outputs), f"output {fact.idx} of {request.name} is out of turn"
+    request.outputs.append(fact.token_id)
+    request.exit_depths.append(fact.exit_depth)
+    request.logprobs.append(fact.logprob)
+    return _OUTPUT, request.blocks
+
+
+# ---- a request's life ------------------------------------------------------------------------
+
+
+def _move(request: Request, trigger: str) -> int:
+    move = fire(request.joint, trigger)
+    request.joint += CHANGE[move]
+    return move
+
+
+def _submitted(state: EngineState, fact: Submitted, seq: int) -> Applied:
+    spec = fact.spec
+    assert fact.ref == state.next_ref, "refs count up"
+    assert spec.request_id not in state.by_id, f"{spec.request_id!r} is live"
+    by_priority = state.config.scheduler.policy == "priority"
+    priority = spec.params.priority if by_priority else 0
+    request = Request(fact.ref, spec, submitted_seq=seq, priority=priority)
+    move = _move(request, fact.trigger)
+    _count_generation(state, fact)
+    state.by_ref[fact.ref] = request
+    state.by_id[spec.request_id] = request
+    state.waiting.add(request)
+    state.unfinished += 1
+    return move, 0
+
+
+def _refused(state: EngineState, fact: Refused) -> Applied:
+    _count_generation(state, fact)
+    return PLAIN_MOVE[fact.trigger], 0
+
+
+def _count_generation(state: EngineState, fact: Submitted | Refused) -> None:
+    state.generations[fact.spec.request_id] = fact.spec.generation
+    state.next_ref = fact.ref + 1
+
+
+def _admitted(state: EngineState, fact: Admitted, seq: int) -> Applied:
+    request = state.by_ref[fact.ref]
+    move = _move(request, fact.trigger)
+    state.waiting.remove(request)
+    for passed in state.waiting.ahead_of(request.order_key):
+        passed.bypasses += 1
+    _hold_slot(state, request, fact.state_row)
+    _take_blocks(state, request, fact.blocks)
+    request.prefilled_tokens = fact.cached_tokens
+    request.queued_seq = seq
+    state.queues[fact.work][request] = None
+    return move, request.blocks
+
+
+def _ended(state: EngineState, fact: Finished | Aborted, seq: int) -> Applied:
+    request = state.by_ref[fact.ref]
+    joint = request.joint
+    move = _move(request, fact.trigger)
+    if STATUS_OF[joint] == "WAITING":
+        state.waiting.remove(request)
+    if (key := _QUEUED_KEY[joint]) is not None:
+        del state.queues[key][request]
+    request.taken = None
+    request.ended_seq = seq
+    request.finish_reason = fact.finish_reason if isinstance(fact, Finished) else FinishReason.ABORT
+    state.unfinished -= 1
+    return move, request.blocks
+
+
+def _retired(state: EngineState, fact: Retired) -> Applied:
+    request = state.by_ref[fact.ref]
+    assert request.block_ids == fact.blocks_freed, "every block comes back, and no other"
+    held = SLOT_OF[request.joint] == "HELD"
+    move = _move(request, fact.trigger)
+    if held:
+        _free_slot(state, request)
+    _drop_blocks(state, request)
+    del state.by_ref[fact.ref]
+    del state.by_id[request.spec.request_id]
+    return move, 0
+
+
+# ---- slots and blocks ------------------------------------------------------------------------
+
+
+def _hold_slot(state: EngineState, request: Request, state_row: int) -> None:
+    assert state.has_slot(), "a slot is free"
+    assert state.free_state_rows[-1] == state_row, "state rows are taken from the top"
+    request.state_row = state.free_state_rows.pop()
+    state.slots_held += 1
+
+
+def _free_slot(state: EngineState, request: Request) -> None:
+    state.free_state_rows.append(request.state_row)
+    request.state_row = -1
+    state.slots_held -= 1
+
+
+def _take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
+    state.pool.take(blocks)
+    request.blocks += len(blocks)
+    request.block_table = extend_table(request.block_table, blocks, state.model.planes)
+
+
+def _drop_blocks(state: EngineState, request: Request) -> None:
+    state.pool.drop(request.block_ids)
+    request.blocks = 0
+    request.block_table = ()
+
+
+# ---- preemption ------------------------------------------------------------------------------
+
+_Preemption = Yielded | Offloaded | OffloadedResident | Resumed | Rewound
+
+
+def _preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied:
+    request = state.by_ref[fact.ref]
+    joint = request.joint
+    move = _move(request, fact.trigger)
+    if isinstance(fact, Resumed):
+        state.waiting.remove(request)
+        _hold_slot(state, request, fact.state_row)
+        _take_blocks(state, request, fact.blocks)
+        key = _QUEUED_KEY[request.joint]
+        assert key is not None
+        state.queues[key][request] = None
+        request.queued_seq = seq
+        return move, request.blocks
+    if (key := _QUEUED_KEY[joint]) is not None:
+        del state.queues[key][request]
+    if STATUS_OF[joint] == "ACTIVE":
+        _free_slot(state, request)
+        state.waiting.add(request)
+        request.queued_seq = seq
+    if not isinstance(fact, Yielded):
+        _drop_blocks(state, request)
+    if isinstance(fact, Rewound):
+        request.prefilled_tokens = 0
+        request.loops_done = 0
+        request.taken = None
+    return move, request.blocks
+
+
+# ---- tickets ---------------------------------------------------------------------------------
+
+
+def _ticket(state: EngineState, fact: TicketFact, seq: int, ticket: int | None) -> int:
+    assert ticket is not None, "a ticket fact names its ticket"
+    entry = state.tickets.get(ticket)
+    source = entry.state if entry is not None else NULL
+    dest = _TICKET_DEST.get((fact.trigger, source))
+    if entry is None or dest is None:
+        raise IllegalTransition(f"{fact.trigger} is not declared for ticket {ticket} in {source}")
+    entry.state = dest
+    if isinstance(fact, BatchSubmitted):
+        entry.submitted_seq = seq
+        _count_fairness(state, fact)
+    elif dest == RETIRED:
+        del state.tickets[ticket]
+    else:
+        entry.settled_seq = seq
+    return PLAIN_MOVE[fact.trigger]
+
+
+def _count_fairness(state: EngineState, fact: BatchSubmitted) -> None:
+    works = fact.works
+    if WorkKey.DECODE_RECURRENT in works or WorkKey.SPECULATIVE in works:
+        state.prefill_batches_since_recurrent = 0
+    elif not PROMPT_WORKS.isdisjoint(works):
+        state.prefill_batches_since_recurrent += 1

@@ -1,0 +1,268 @@
+"""Engine: add_request, abort_request, step, close. Each step: plan, commit, execute, interpret.
+
+The engine owns the order of things; what is decided lives in `door`, `scheduler` and `interpret`,
+what happened in the log. Synchronous: one batch is submitted and collected per step.
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+import msgspec
+import structlog
+
+from . import config as configs
+from .batch import Batch, RequestSpec, Runner
+from .clock import wall_time
+from .config import EngineConfig
+from .door import refusal
+from .errors import EngineClosed, RequestRefused
+from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
+from .interpret import interpret, interpret_failure, output_of, retire, retire_batch
+from .log import SCHEMA_VERSION, EventLog
+from .log.port import EventCells, RunHeader
+from .outputs import RequestOutput
+from .params import SamplingParams
+from .recorder import Recorder
+from .scheduler import Scheduler
+from .state import EngineState, Request
+from .states import Outcome
+from .version import engine_version, revision
+
+_log = structlog.get_logger("rlt_fsm.engine")
+
+
+class LastSchedule(msgspec.Struct, frozen=True):
+    """What the last step ran: its batch (None where it was empty)."""
+
+    step: int
+    batch: Batch | None
+
+
+class Engine:
+    """Serves requests on one runner and records everything it does in one log.
+
+    The log stays open after `close`: who opened it closes it.
+
+    Args:
+        runner: computes batches; started here, closed by `close`.
+        config: how to schedule; validated here.
+        log: where events go; in memory unless given.
+        workload: the `rlt-workload/1` text that drives this run, kept in the `run` view.
+
+    Raises:
+        ConfigError: a field or a combination that cannot work.
+        LogError: the log cannot be written.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        config: EngineConfig | None = None,
+        log: EventLog | None = None,
+        *,
+        workload: str | None = None,
+    ) -> None:
+        config = configs.validate(config if config is not None else EngineConfig())
+        self._runner = runner
+        self.model, self.config = runner.start(config)
+        self.log = log if log is not None else EventLog.memory()
+        self._state = EngineState(self.config, self.model)
+        self._writer = self.log.begin_run(self._header(workload))
+        self._recorder = Recorder(
+            self._state, self._writer, durability=self.config.execution.durability
+        )
+        self._scheduler = Scheduler(self._state, self._recorder)
+        self._pending: list[RequestOutput] = []  # last outputs of aborted requests
+        self._stopped: str | None = None
+        self.last_schedule: LastSchedule | None = None
+        self._recorder.record(RunOpened(self.config, self.model))
+        self._recorder.commit()
+
+    def _header(self, workload: str | None) -> RunHeader:
+        return RunHeader(
+            started_at=wall_time(),
+            schema_version=SCHEMA_VERSION,
+            engine_version=engine_version(),
+            revision=revision(),
+            config=configs.to_json(self.config),
+            model=msgspec.json.encode(self.model).decode(),
+            workload=workload,
+        )
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams | None = None,
+    ) -> None:
+        """Accept a request; it is durable when this returns (but with durability `off`).
+
+        Raises:
+            RequestRefused: it can never be served; the refusal is recorded, nothing else changes.
+            EngineClosed: the engine is closed or has stopped.
+        """
+        spec = self._spec(request_id, prompt_token_ids, params)
+        with self._running():
+            refused = refusal(self._state, spec)
+            ref = self._state.next_ref
+            if refused is None:
+                self._recorder.record(Submitted(ref, spec))
+            else:
+                self._recorder.record(Refused(ref, spec, refused.reason))
+            self._recorder.commit()
+        if refused is not None:
+            code = refused.reason.partition(" ")[0]
+            _log.info("refused", request_id=spec.request_id, reason=refused.reason)
+            raise RequestRefused(spec.request_id, code, refused.sentence)
+
+    def _spec(
+        self, request_id: str, prompt: Sequence[int], params: SamplingParams | None
+    ) -> RequestSpec:
+        if not isinstance(request_id, str):
+            raise RequestRefused(repr(request_id), "request-id", "request_id must be a string")
+        params = params if params is not None else SamplingParams()
+        if params.seed is None:  # resolved at the door, so that the log can repeat the run
+            params = msgspec.structs.replace(params, seed=secrets.randbits(63))
+        generation = self._state.next_generation(request_id)
+        return RequestSpec(request_id, generation, tuple(prompt), params)
+
+    def abort_request(self, request_id: str) -> bool:
+        """End a request; False and no event where the id is unknown or has finished.
+
+        Its last RequestOutput (`finish_reason` abort) comes with the next `step()`.
+        """
+        with self._running():
+            request = self._state.by_id.get(request_id)
+            if request is None or request.status == "FINISHED":
+                return False
+            self._abort(request)
+            self._recorder.commit()
+            return True
+
+    def _abort(self, request: Request) -> None:
+        self._recorder.record(Aborted(request.ref))
+        self._pending.append(output_of(request))
+        self._retire([request])
+
+    def _retire(self, ended: list[Request]) -> None:
+        for request in ended:
+            if request.state_row >= 0:
+                self._runner.release(request.spec, request.state_row)
+            retire(self._recorder, request)
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` has anything left to do or to return."""
+        return self._state.unfinished > 0 or bool(self._pending)
+
+    # ---- stepping ----------------------------------------------------------------------------
+
+    def step(self) -> list[RequestOutput]:
+        """Run one batch; return the outputs it brought, and those of requests aborted before it.
+
+        Raises:
+            EngineClosed: the engine is closed or has stopped.
+            LogError: the log cannot be written; the engine stops.
+        """
+        with self._running():
+            outputs, self._pending = self._pending, []
+            if not self._state.unfinished:
+                return outputs
+            batch = self._scheduler.plan()
+            self.last_schedule = LastSchedule(self._recorder.step, batch)
+            if batch is not None:
+                outputs += self._execute(batch)
+            self._recorder.end_step(batch.ticket if batch is not None else None)
+            if not self._state.unfinished:
+                self._recorder.commit()
+            return outputs
+
+    def _execute(self, batch: Batch) -> list[RequestOutput]:
+        recorder = self._recorder
+        recorder.intent()
+        try:
+            self._runner.submit(batch)
+            (result,) = self._runner.collect()
+        except Exception as error:  # noqa: BLE001  # whatever the device raises fails the batch alone
+            _log.exception("batch failed", step=batch.step, ticket=batch.ticket)
+            recorder.tick()
+            advanced = interpret_failure(self._state, recorder, batch, _failure_reason(error))
+        else:
+            recorder.tick()
+            advanced = interpret(self._state, recorder, batch, result)
+        outputs = [output_of(request) for request in advanced]
+        retire_batch(self._state, recorder, batch)
+        self._retire([request for request in advanced if request.finish_reason is not None])
+        return outputs
+
+    @property
+    def current_step(self) -> int:
+        """The number that the next step with a live request takes."""
+        return self._recorder.step
+
+    def advance_to(self, step: int) -> None:
+        """Let the step counter of an idle engine jump forward to `step`."""
+        assert not self._state.unfinished, "the counter jumps only while nothing is live"
+        with self._running():
+            self._recorder.jump_to(step)
+
+    # ---- looking -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> EngineState:
+        """The engine's state, to read."""
+        return self._state
+
+    @property
+    def last_events(self) -> Sequence[EventCells]:
+        """The rows of the last step that ended, in `EventRow` order, arrivals included."""
+        return self._recorder.last_rows
+
+    @property
+    def run_id(self) -> int:
+        """This run's number in the log."""
+        return self._writer.run_id
+
+    # ---- ending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Abort what is live, seal the run, release the runner. May be called twice."""
+        if self._stopped is not None:
+            return
+        with self._running():
+            outcome = Outcome.CLOSED if self._state.unfinished else Outcome.DRAINED
+            for request in list(self._state.by_ref.values()):
+                self._abort(request)
+            self._recorder.record(RunClosed(outcome))
+            self._recorder.end_step(None)
+            self._recorder.end_run(outcome, wall_time())
+        self._stopped = "the engine is closed; make a new one"
+        self._runner.close()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """One call on a live engine; an error inside it (never a caller's) stops the engine."""
+        if self._stopped is not None:
+            raise EngineClosed(self._stopped)
+        self._recorder.tick()
+        try:
+            yield
+        except BaseException as error:
+            self._stopped = f"the engine stopped at step {self._recorder.step}: {error!r}"
+            _log.error("engine stopped", step=self._recorder.step, error=repr(error))
+            self._runner.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _failure_reason(error: Exception) -> str:
+    """A code and the error's class; its text may name paths and addresses."""
+    return f"device-error kind={type(error).__name__}"

@@ -1,0 +1,149 @@
+"""The recorder: a fact is folded, numbered, buffered, made durable. Nothing else writes the log.
+
+A step's rows are kept until the step ends, because its digest covers them all; they may be written
+and committed earlier. `group` durability commits once GROUP_EVENTS events or GROUP_MS milliseconds
+have gathered when a step ends, and always when `commit` is called.
+"""
+
+from .apply import apply
+from .clock import now_ns
+from .codec import encode
+from .events import Fact, Refused, Retired, Submitted
+from .log.digest import step_digest
+from .log.port import EventCells, LogWriter, RequestRow, StepRow
+from .moves import MOVES, describe
+from .state import EngineState
+
+GROUP_EVENTS = 2048
+GROUP_MS = 50
+
+_MOVE_TEXTS = tuple(describe(move) for move in MOVES)
+
+
+class Recorder:
+    """Turns facts into state and rows."""
+
+    def __init__(self, state: EngineState, writer: LogWriter, *, durability: str) -> None:
+        self.state = state
+        self.step = 0
+        self.last_rows: list[EventCells] = []  # of the last step that ended, `EventRow` order
+        self._writer = writer
+        self._durable_steps = durability == "step"
+        self._durable_groups = durability != "off"
+        self._started_ns = now_ns()
+        self._now_ns = 0
+        self._rows: list[EventCells] = []  # of the step that is going on
+        self._written = 0  # how many of them the writer has
+        self._requests: list[RequestRow] = []
+        self._names: dict[int, str] = {}  # ref → id#gen, for live requests and this step's others
+        self._gone: list[int] = []
+        self._ticket: int | None = None
+        self._digest = bytes(32)
+        self._uncommitted = 0
+        self._committed_ns = self._started_ns
+
+    # ---- recording ---------------------------------------------------------------------------
+
+    def record(self, fact: Fact, *, ticket: int | None = None, cause: int | None = None) -> int:
+        """Fold a fact and buffer its row; return its seq. An illegal fact changes nothing."""
+        state = self.state
+        seq = state.seq + 1
+        move, blocks = apply(state, fact, seq, ticket)
+        if isinstance(fact, Submitted | Refused):
+            self._name(fact)
+        elif isinstance(fact, Retired):
+            self._gone.append(fact.ref)
+        self._rows.append(
+            encode(fact, seq, self.step, ticket, self._now_ns, move, blocks, cause, self._names)
+        )
+        return seq
+
+    def _name(self, fact: Submitted | Refused) -> None:
+        spec = fact.spec
+        self._names[fact.ref] = f"{spec.request_id}#{spec.generation}"
+        self._requests.append(RequestRow(fact.ref, spec.request_id, spec.generation))
+        if isinstance(fact, Refused):
+            self._gone.append(fact.ref)
+
+    def tick(self) -> None:
+        """Read the clock; the rows that follow carry this time."""
+        self._now_ns = now_ns() - self._started_ns
+
+    @property
+    def digest(self) -> bytes:
+        """The chain's digest after the last step that ended."""
+        return self._digest
+
+    # ---- durability --------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make everything recorded so far durable (not with durability `off`)."""
+        if not self._durable_groups:
+            return
+        self._flush(steps=())
+        self._commit()
+
+    def intent(self) -> None:
+        """Called before a batch is computed: with durability `step`, the plan is durable first."""
+        if self._durable_steps:
+            self.commit()
+
+    def end_step(self, ticket: int | None) -> None:
+        """Seal the step: extend the digest chain, write its rows, commit if it is time."""
+        rows = self._rows
+        if rows:
+            self._digest = step_digest(self._digest, self.step, rows, self._names, _MOVE_TEXTS)
+            self._flush(steps=(self._step_row(ticket),))
+            if self._durable_steps or self._group_is_due():
+                self._commit()
+            self.last_rows, self._rows = rows, []
+            self._written = 0
+            for ref in self._gone:
+                del self._names[ref]
+            self._gone.clear()
+        self.step += 1
+
+    def jump_to(self, step: int) -> None:
+        """Seal what was recorded since the last step and let the counter jump forward."""
+        assert step >= self.step, f"step {step} is before {self.step}: steps never fall"
+        if self._rows and step > self.step:
+            self.end_step(None)
+        self.step = step
+
+    def end_run(self, outcome: str, ended_at: str) -> None:
+        """The run is over: everything becomes durable, whatever the durability."""
+        self._writer.end(outcome, ended_at)
+
+    def _step_row(self, ticket: int | None) -> StepRow:
+        state = self.state
+        return StepRow(
+            step=self.step,
+            first_seq=self._rows[0][0],
+            last_seq=self._rows[-1][0],
+            ticket=ticket,
+            waiting=len(state.waiting),
+            slots_held=state.slots_held,
+            blocks_free=state.pool.free,
+            blocks_prefix_only=0,
+            host_blocks=0,
+            digest=self._digest,
+        )
+
+    def _flush(self, steps: tuple[StepRow, ...]) -> None:
+        rows = self._rows[self._written :] if self._written else self._rows
+        if rows or steps:
+            self._writer.write(rows, self._requests, steps)
+            self._written += len(rows)
+            self._uncommitted += len(rows)
+            self._requests = []
+
+    def _group_is_due(self) -> bool:
+        return self._durable_groups and (
+            self._uncommitted >= GROUP_EVENTS
+            or now_ns() - self._committed_ns >= GROUP_MS * 1_000_000
+        )
+
+    def _commit(self) -> None:
+        self._writer.commit()
+        self._uncommitted = 0
+        self._committed_ns = now_ns()

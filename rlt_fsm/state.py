@@ -1,0 +1,213 @@
+"""EngineState: everything a decision may read. Changed by `apply` only, for a recorded fact.
+
+Queues are insertion-ordered dicts keyed by request, so that entering, leaving and finding are O(1);
+`waiting` is kept in the order key. Nothing here knows a clock, a runner or the log.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+import msgspec
+
+from .batch import BlockTable, ModelFacts, RequestSpec
+from .blocks import BlockPool
+from .config import EngineConfig
+from .events import Selected
+from .machines import NULL
+from .moves import INITIAL, KV_OF, SLOT_OF, STATUS_OF, WORK_OF
+from .states import WorkKey
+
+OrderKey = tuple[int, int]  # (priority or 0, submitted seq); smaller is better
+
+
+class Request:
+    """One live request. `joint` holds its four machine states (see `moves`)."""
+
+    __slots__ = (
+        "block_table",
+        "blocks",
+        "bypasses",
+        "ended_seq",
+        "exit_depths",
+        "finish_reason",
+        "joint",
+        "logprobs",
+        "loops_done",
+        "name",
+        "order_key",
+        "outputs",
+        "prefilled_tokens",
+        "prompt_len",
+        "queued_seq",
+        "ref",
+        "spec",
+        "state_row",
+        "submitted_seq",
+        "taken",
+        "taken_ticket",
+    )  # fmt: skip
+
+    def __init__(self, ref: int, spec: RequestSpec, *, submitted_seq: int, priority: int) -> None:
+        self.ref = ref
+        self.spec = spec
+        self.name = f"{spec.request_id}#{spec.generation}"
+        self.joint = INITIAL
+        self.prompt_len = len(spec.prompt_token_ids)
+        self.submitted_seq = submitted_seq
+        self.order_key: OrderKey = (priority, submitted_seq)
+        self.prefilled_tokens = 0  # prompt tokens finished at every depth
+        self.loops_done = 0  # of the token being computed
+        self.outputs: list[int] = []
+        self.exit_depths: list[int] = []
+        self.logprobs: list[float | None] = []
+        self.blocks = 0  # physical blocks referenced, over all planes
+        self.block_table: BlockTable = ()
+        self.state_row = -1
+        self.taken: Selected | None = None  # the row being computed
+        self.taken_ticket = -1
+        self.queued_seq = submitted_seq  # the event that made it wait for what it waits for now
+        self.ended_seq = -1
+        self.finish_reason: str | None = None
+        self.bypasses = 0  # fresh requests of a worse order key admitted before it
+
+    @property
+    def status(self) -> str:
+        """The status machine's state."""
+        return STATUS_OF[self.joint]
+
+    @property
+    def work(self) -> str:
+        """The work machine's state, e.g. `QUEUED:DECODE_CODA`."""
+        return WORK_OF[self.joint]
+
+    @property
+    def slot(self) -> str:
+        """The slot machine's state."""
+        return SLOT_OF[self.joint]
+
+    @property
+    def kv(self) -> str:
+        """The KV machine's state."""
+        return KV_OF[self.joint]
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Positions that ever get KV: 8 prompt tokens and 5 outputs need 12, since the last token
+        is never fed back.
+        """
+        return self.prompt_len + self.spec.params.max_tokens - 1
+
+    @property
+    def block_ids(self) -> tuple[int, ...]:
+        """The blocks it references, plane by plane."""
+        return tuple(block for plane in self.block_table for block in plane)
+
+    @property
+    def position(self) -> int:
+        """The position of the newest token: the last output, or the prompt's last token."""
+        return self.prompt_len + len(self.outputs) - 1
+
+
+class Ticket(msgspec.Struct):
+    """A batch on its way. `state` is the ticket machine's."""
+
+    state: str = NULL
+    refs: list[int] = []
+    submitted_seq: int = -1
+    settled_seq: int = -1  # of its complete_batch or fail_batch
+
+
+class Waiting:
+    """The waiting requests in order-key order, whatever happened to them before."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[OrderKey, Request]] = []  # keys are unique: seq breaks ties
+
+    def add(self, request: Request) -> None:
+        """Put a request at its place."""
+        insort(self._entries, (request.order_key, request), key=lambda entry: entry[0])
+
+    def remove(self, request: Request) -> None:
+        """Take a request out; it must be there."""
+        at = bisect_left(self._entries, request.order_key, key=lambda entry: entry[0])
+        assert self._entries[at][1] is request, f"{request.name} is not waiting"
+        del self._entries[at]
+
+    def first(self, count: int) -> list[Request]:
+        """The best `count` requests."""
+        return [request for _, request in self._entries[:count]]
+
+    def ahead_of(self, key: OrderKey) -> list[Request]:
+        """The waiting requests whose order key is better than `key`."""
+        at = bisect_left(self._entries, key, key=lambda entry: entry[0])
+        return [request for _, request in self._entries[:at]]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (request for _, request in self._entries)
+
+
+class EngineState:
+    """The fold of a run's log."""
+
+    def __init__(self, config: EngineConfig, model: ModelFacts) -> None:
+        assert config.cache.num_blocks is not None, "num_blocks is resolved before the state exists"
+        self.config = config
+        self.model = model
+        self.seq = 0
+        self.next_ref = 0
+        self.next_ticket = 0
+        self.generations: dict[str, int] = {}
+        self.by_ref: dict[int, Request] = {}
+        self.by_id: dict[str, Request] = {}
+        self.waiting = Waiting()
+        self.queues: dict[WorkKey, dict[Request, None]] = {key: {} for key in WorkKey}
+        self.tickets: dict[int, Ticket] = {}
+        self.slots_held = 0
+        self.free_state_rows = list(range(config.scheduler.max_num_seqs - 1, -1, -1))
+        self.pool = BlockPool(config.cache.num_blocks)
+        self.unfinished = 0  # live requests that have not ended
+        self.prefill_batches_since_recurrent = 0
+
+    @property
+    def decode_due(self) -> bool:
+        """Prompt work has had its share since the last decode loop."""
+        limit = self.config.scheduler.max_prefill_batches_before_decode
+        return self.prefill_batches_since_recurrent >= limit
+
+    def has_slot(self) -> bool:
+        """Whether an execution slot is free."""
+        return self.slots_held < self.config.scheduler.max_num_seqs
+
+    def next_generation(self, request_id: str) -> int:
+        """The generation that the next add of this id gets."""
+        return self.generations.get(request_id, 0) + 1
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything that decides, as plain values: two states are equal iff these are."""
+        return {
+            "seq": self.seq,
+            "next_ref": self.next_ref,
+            "next_ticket": self.next_ticket,
+            "generations": dict(self.generations),
+            "requests": {ref: _request_dict(r) for ref, r in self.by_ref.items()},
+            "ids": {request_id: r.ref for request_id, r in self.by_id.items()},
+            "waiting": [r.ref for r in self.waiting],
+            "queues": {str(k): [r.ref for r in q] for k, q in self.queues.items()},
+            "tickets": {t: (v.state, list(v.refs)) for t, v in self.tickets.items()},
+            "slots_held": self.slots_held,
+            "free_state_rows": list(self.free_state_rows),
+            "free_blocks": self.pool.free_ids(),
+            "unfinished": self.unfinished,
+            "prefill_batches_since_recurrent": self.prefill_batches_since_recurrent,
+        }
+
+
+def _request_dict(request: Request) -> dict[str, object]:
+    fields = {name: getattr(request, name) for name in Request.__slots__ if name != "joint"}
+    fields["states"] = (request.status, request.work, request.slot, request.kv)
+    return fields
