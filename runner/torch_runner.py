@@ -44,13 +44,14 @@ class _Device(NamedTuple):
 
 
 class TorchRunner:
-    """Runs a model folder, or a model already loaded, on a CPU or a CUDA device.
+    """Runs a model (see `load_model`), or one already loaded, on a CPU or a CUDA device.
 
-    `device` and `dtype` apply to a folder (`auto`: CUDA where there is one, in bfloat16; else the
-    CPU, in float32); a loaded model stays as it is. `max_model_len` caps the context.
+    `device` and `dtype` are for a model that is read here; `auto` is CUDA where there is one, in
+    bfloat16, else the CPU, in float32. A loaded model stays as it is. `max_model_len` caps the
+    context.
 
     Raises:
-        CheckpointError: the folder cannot be used.
+        CheckpointError: the model cannot be found or used.
         ConfigError: no such device or dtype, or more context than the model has.
     """
 
@@ -63,7 +64,7 @@ class TorchRunner:
         max_model_len: int | None = None,
     ) -> None:
         loaded = model if isinstance(model, LoadedModel) else load_model(model, device, dtype)
-        self._name, self._config, self._model = loaded
+        self._name, self._config, self._model, _ = loaded
         weight = self._model.lm_head.weight
         self._device, self._dtype = weight.device, weight.dtype
         self._max_model_len = resolve_context(max_model_len, self._config.max_position_embeddings)
