@@ -129,8 +129,8 @@ FORBIDDEN: tuple[Rule, ...] = (
     (
         lambda c: c.execution.async_scheduling and c.exit.mode == "ouro",
         (
-            "execution.async_scheduling reads a gate one loop late: set exit.mode to 'ouro_delayed' "
-            "or 'trace'"
+            "execution.async_scheduling reads a gate one loop late: set exit.mode to "
+            "'ouro_delayed' or 'trace'"
         ),
     ),
 )

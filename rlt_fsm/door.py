@@ -167,8 +167,8 @@ def _forced_depths(
     if len(forced) < params.max_tokens:
         yield Refusal(
             f"exit-depths given={len(forced)} max_tokens={params.max_tokens}",
-            f"exit_depths has {len(forced)} entries and max_tokens is {params.max_tokens}; give one "
-            "per output",
+            f"exit_depths has {len(forced)} entries and max_tokens is {params.max_tokens}; give "
+            "one per output",
         )
     for idx, depth in enumerate(forced):
         low, high = (depths, depths) if idx == 0 else (params.min_loops, most)

@@ -20,8 +20,9 @@ from .door import refusal
 from .errors import EngineClosed, RequestRefused
 from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
 from .interpret import interpret, interpret_failure, output_of, retire, retire_batch
-from .log import SCHEMA_VERSION, EventLog
+from .log import EventLog
 from .log.port import EventCells, RunHeader
+from .log.schema import SCHEMA_VERSION
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .recorder import Recorder

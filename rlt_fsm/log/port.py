@@ -14,7 +14,8 @@ class EventRow(NamedTuple):
     """One event as stored; `EventCells` are plain tuples of this shape.
 
     `ref` is the request's ordinal in the run (None for ticket and run events). `move` numbers
-    `rlt_fsm.moves.MOVES`. `a` … `e` by trigger, NULL elsewhere:
+    `rlt_fsm.moves.MOVES` when it is written, `LogReader.moves` when it is read. `a` … `e` by
+    trigger, NULL elsewhere:
 
     ============  ===========  ===========  ===========  =======  ==========
     trigger       a            b            c            d        e
@@ -117,7 +118,7 @@ class LogWriter(Protocol):
 
     @property
     def run_id(self) -> int:
-        """The run's number in its log, from 1."""
+        """The run's number in its log."""
 
     def write(
         self,
@@ -138,19 +139,19 @@ class LogReader(Protocol):
     """Reads any run of a log, also while it is written."""
 
     def runs(self) -> list[RunInfo]:
-        """Every run, oldest first."""
+        """Every run of the log, by number."""
 
     def moves(self, run_id: int) -> list[MoveRow]:
-        """The moves that the run's events name."""
+        """What the numbers in this run's events mean, by number."""
 
     def requests(self, run_id: int) -> list[RequestRow]:
-        """What each ref of the run stands for, in ref order."""
+        """Every request of a run, refused ones too, by ref."""
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
-        """The committed events with seq > `after_seq`, in seq order, streamed."""
+        """A run's events after `after_seq`, up to the last one committed when this is called."""
 
     def steps(self, run_id: int) -> Iterator[StepRow]:
-        """The steps that have ended, in order."""
+        """A run's steps, in order."""
 
 
 class EventStore(Protocol):
@@ -161,10 +162,10 @@ class EventStore(Protocol):
         """The path or URL, for messages; `:memory:` for memory."""
 
     def begin_run(self, header: RunHeader) -> LogWriter:
-        """Open a new run; its header is durable when this returns."""
+        """Store a run's header and give what appends to it."""
 
     def reader(self) -> LogReader:
-        """A reader of everything committed."""
+        """What reads every run of the log."""
 
     def close(self) -> None:
         """Release everything; committed rows stay. May be called twice."""

@@ -1,0 +1,187 @@
+"""The event log in an SQLite file, through SQLAlchemy: opening, beginning a run, closing.
+
+While a log is open for writing it is in WAL mode, so that other processes read what is committed
+and nobody waits. A closed one is one plain file in rollback mode, readable from a read-only place.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import cast
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.pool import NullPool
+
+from rlt_fsm.errors import LogUnavailable, NotALog, UnknownSchema
+
+from .event_log import BUSY_TIMEOUT_MS, EventLog
+from .location import check_place, locate
+from .move_rows import edges, match
+from .port import LogReader, LogWriter, MoveRow, RunHeader
+from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS
+from .sql_errors import translated
+from .sql_reader import SqlReader
+from .sql_writer import SqlWriter
+
+_WRITER_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",  # survives the process; a power cut may cost the last commits
+    "PRAGMA wal_autocheckpoint = 4000",  # pages
+)
+
+
+class SqlStore(EventLog):
+    """An event log in an SQLite file, with one connection for writing and one for reading."""
+
+    def __init__(
+        self,
+        url_or_path: str | Path,
+        *,
+        read_only: bool,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    ) -> None:
+        place = locate(url_or_path, read_only=read_only)
+        check_place(place, read_only=read_only)
+        self._name = place.name
+        self._read_only = read_only
+        self._engine = create_engine(
+            place.url,
+            poolclass=NullPool,
+            connect_args={"timeout": busy_timeout_ms / 1000, "check_same_thread": False},
+        )
+        # Transactions are ours to begin: the driver's implicit ones take the lock too late.
+        event.listen(self._engine, "connect", _leave_transactions_to_us)
+        event.listen(self._engine, "begin", _begin_immediately)
+        self._writing: Connection | None = None
+        self._reading: Connection | None = None
+        try:
+            with translated(self._name):
+                self._open()
+        except BaseException:
+            self._disconnect()
+            raise
+
+    @property
+    def name(self) -> str:
+        """The path or URL as it was given, a password hidden."""
+        return self._name
+
+    def _open(self) -> None:
+        if self._read_only:
+            self._reading = self._engine.connect()
+            is_new = not _is_log(_driver(self._reading), self._name)
+            if is_new:
+                raise NotALog(f"{self._name}: this is not an event log (an empty file)")
+            return
+        self._writing = self._engine.connect()
+        driver = _driver(self._writing)
+        _is_log(driver, self._name)  # before anything is changed
+        for pragma in _WRITER_PRAGMAS:
+            driver.execute(pragma)
+        with self._writing.begin():  # finds a lock and a read-only file now, not at the first run
+            if not _is_log(driver, self._name):
+                for statement in CREATE:
+                    self._writing.exec_driver_sql(statement)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """A short write transaction; everything or nothing of it is stored."""
+        if self._writing is None:
+            why = "it was opened for reading" if self._read_only else "the log is closed"
+            raise LogUnavailable(f"{self._name}: nothing can be stored: {why}")
+        with translated(self._name), self._writing.begin():
+            yield self._writing
+
+    def begin_run(self, header: RunHeader) -> LogWriter:
+        """Store a new run's header; moves that the file lacks are added to it."""
+        with self._transaction() as connection:
+            rows = connection.exec_driver_sql("SELECT * FROM move ORDER BY move_id").fetchall()
+            numbers, missing = match([MoveRow(*row) for row in rows])
+            _add_moves(connection, missing)
+            run_id = connection.exec_driver_sql(
+                "INSERT INTO run_log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", tuple(header)
+            ).lastrowid
+        return SqlWriter(run_id, numbers, self._transaction)
+
+    def reader(self) -> LogReader:
+        """A reader on the log's own second connection."""
+        return SqlReader(self._name, self._connection_for_reading)
+
+    def _connection_for_reading(self) -> sqlite3.Connection:
+        if self._reading is None:
+            if self._writing is None:
+                raise LogUnavailable(f"{self._name}: nothing can be read: the log is closed")
+            self._reading = self._engine.connect()
+            _driver(self._reading).execute("PRAGMA query_only = ON")
+        return _driver(self._reading)
+
+    def close(self) -> None:
+        """Leave one plain file behind, where no one else has it open."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+        if self._writing is not None:
+            # Where others read, or no space is left, the WAL stays, with every committed row in it.
+            with suppress(sqlite3.OperationalError):
+                driver = _driver(self._writing)
+                driver.execute("PRAGMA busy_timeout = 0")
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                driver.execute("PRAGMA journal_mode = DELETE")
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        for connection in (self._reading, self._writing):
+            if connection is not None:
+                connection.close()
+        self._reading = self._writing = None
+        self._engine.dispose()
+
+
+def _is_log(driver: sqlite3.Connection, name: str) -> bool:
+    """Whether the database holds a log of a version we know; False where it holds nothing yet.
+
+    Raises:
+        NotALog: it holds something else.
+        UnknownSchema: it holds a log of another version.
+    """
+    ((application_id,),) = driver.execute("PRAGMA application_id").fetchall()
+    ((version,),) = driver.execute("PRAGMA user_version").fetchall()
+    ((objects,),) = driver.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    if (application_id, version, objects) == (0, 0, 0):
+        return False
+    if application_id != APPLICATION_ID:
+        raise NotALog(f"{name}: this is an SQLite database, but not an event log")
+    if version not in KNOWN_VERSIONS:
+        known = ", ".join(map(str, KNOWN_VERSIONS))
+        raise UnknownSchema(
+            f"{name}: the log has schema version {version}; this rlt-fsm knows {known}: "
+            "use the version that wrote it"
+        )
+    return True
+
+
+def _add_moves(connection: Connection, rows: Sequence[MoveRow]) -> None:
+    if not rows:
+        return
+    connection.exec_driver_sql(
+        "INSERT INTO move VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [tuple(row) for row in rows]
+    )
+    by_machine = [
+        (row.move, ordinal, *edge) for row in rows for ordinal, edge in enumerate(edges(row))
+    ]
+    if by_machine:
+        connection.exec_driver_sql("INSERT INTO move_edge VALUES (?, ?, ?, ?, ?)", by_machine)
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    """The driver's own connection, for what must stand outside a transaction and for fast reads."""
+    return cast("sqlite3.Connection", connection.connection.driver_connection)
+
+
+def _leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None
+
+
+def _begin_immediately(connection: Connection) -> None:
+    _driver(connection).execute("BEGIN IMMEDIATE")
