@@ -51,8 +51,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape in and out: [..., size]; the dtype is kept."""
-        wide = x.float()
-        scaled = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        scaled = functional.rms_norm(x.float(), (x.shape[-1],), eps=self.eps)
         return self.weight * scaled.to(x.dtype)
 
 
