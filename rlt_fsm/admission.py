@@ -1,51 +1,108 @@
-"""Admission: which waiting requests may enter, and what it costs them. Decides and records."""
+"""Admission: which waiting requests may enter or resume. Decides and records."""
 
-from .blocks import blocks_needed
-from .events import Admitted
+from .batch import Runner
+from .blocks import plane_major
+from .demand import Demand, entry_demand, promised, watermark
+from .events import Admitted, Resumed
+from .preemption import Preemption
 from .recorder import Recorder
 from .state import EngineState, Request
 from .states import WorkKey
+from .verdicts import Verdicts
 
 
-def admit_waiting(state: EngineState, recorder: Recorder) -> int:
-    """Admit in order-key order while slots and blocks last; return how many entered.
+class Admission:
+    """Lets waiting requests in."""
 
-    At most `admission_scan_limit` requests are looked at. A request that does not fit may be passed
-    by worse ones until it was passed `max_admission_bypasses` times; then the scan stops at it.
-    """
-    if not state.has_slot() or not len(state.waiting):
-        return 0
-    limits = state.config.scheduler
-    admitted = 0
-    passed: list[Request] = []
-    for request in state.waiting.first(limits.admission_scan_limit):
-        if not state.has_slot():
-            break
-        need = blocks_at_admission(state, request)
-        if need <= state.pool.free:
-            _admit(state, recorder, request, need)
-            admitted += 1
+    def __init__(
+        self,
+        state: EngineState,
+        recorder: Recorder,
+        runner: Runner,
+        preemption: Preemption,
+        verdicts: Verdicts,
+    ) -> None:
+        self._state = state
+        self._recorder = recorder
+        self._runner = runner
+        self._preemption = preemption
+        self._verdicts = verdicts
+
+    def admit(self) -> None:
+        """Admit and resume in order-key order while slots and blocks last.
+
+        At most `admission_scan_limit` requests are looked at. A request that does not fit may be
+        passed by worse fresh ones until it was passed `max_admission_bypasses` times; then the
+        scan stops at it.
+        """
+        limits = self._state.config.scheduler
+        scan = self._state.waiting.first(limits.admission_scan_limit)
+        left_behind: list[Request] = []
+        for i, request in enumerate(scan):
+            if not self._preemption.can_free_slot(request):
+                self._verdicts.give(scan[i:], "no-slot")
+                return
+            demand = entry_demand(self._state, request)
+            if self._is_affordable(request, demand):
+                self._enter(request, demand)
+            else:
+                left_behind.append(request)
+                free = self._state.pool.obtainable
+                self._verdicts.give([request], f"blocks need={demand.total} free={free}")
+            for waiting in left_behind:
+                if waiting.bypasses >= limits.max_admission_bypasses:
+                    behind = f"bypass-limit behind={waiting.spec.request_id}"
+                    self._verdicts.give(scan[i + 1 :], behind)
+                    return
+
+    def _is_affordable(self, request: Request, demand: Demand) -> bool:
+        """Whether its blocks can be had: beside what was promised to running requests and the
+        watermark; or paid by worse requests, beside what was promised to better ones.
+        """
+        state = self._state
+        if not demand.total:
+            return True
+        obtainable = state.pool.obtainable
+        if demand.total + promised(state) + watermark(state) <= obtainable:
+            return True
+        if not state.config.scheduler.enable_preemption:
+            return False
+        reclaimable = self._preemption.reclaimable(request, demand.shared)
+        return demand.total + promised(state, request) <= obtainable + reclaimable
+
+    def _enter(self, request: Request, demand: Demand) -> None:
+        self._preemption.free_slot(request)
+        made_room = self._preemption.make_room(request, demand.take, demand.shared)
+        assert made_room, "what was found affordable stays affordable"
+        if request.work == "IDLE":
+            self._admit(request, demand)
         else:
-            passed.append(request)
-        if any(request.bypasses >= limits.max_admission_bypasses for request in passed):
-            break
-    return admitted
+            self._resume(request, demand)
 
+    def _admit(self, request: Request, demand: Demand) -> None:
+        state = self._state
+        atomic = state.config.execution.atomic_prefill or request.replaying
+        self._recorder.record(
+            Admitted(
+                request.ref,
+                WorkKey.PROMPT_ATOMIC if atomic else WorkKey.PROMPT_PRELUDE,
+                blocks_needed=demand.total,
+                cached_tokens=len(demand.shared) * state.block_size,
+                state_row=state.free_state_rows[-1],
+                blocks=state.pool.peek(demand.take),
+                shared=plane_major(demand.shared, state.planes),
+            ),
+            cause=request.queued_seq,
+        )
 
-def blocks_at_admission(state: EngineState, request: Request) -> int:
-    """Blocks a request must find free to enter: its whole demand, so that it can always finish."""
-    return blocks_needed(request.capacity_tokens, state.config.cache.block_size, state.model.planes)
-
-
-def _admit(state: EngineState, recorder: Recorder, request: Request, need: int) -> None:
-    recorder.record(
-        Admitted(
-            request.ref,
-            WorkKey.PROMPT_ATOMIC,
-            blocks_needed=need,
-            cached_tokens=0,
-            state_row=state.free_state_rows[-1],
-            blocks=state.pool.peek(need),
-        ),
-        cause=request.submitted_seq,
-    )
+    def _resume(self, request: Request, demand: Demand) -> None:
+        was_offloaded = request.kv == "OFFLOADED"
+        self._recorder.record(
+            Resumed(
+                request.ref, self._state.free_state_rows[-1], self._state.pool.peek(demand.take)
+            ),
+            cause=request.queued_seq,
+        )
+        self._runner.unpark(request.spec, request.state_row)
+        if was_offloaded:
+            self._runner.reload(request.spec, request.block_table)

@@ -6,7 +6,6 @@ then updates what hangs on the move: queues, slots, blocks, progress. Decides no
 
 from typing import assert_never
 
-from .blocks import extend_table
 from .errors import IllegalTransition
 from .events import (
     Aborted,
@@ -17,12 +16,14 @@ from .events import (
     BatchSubmitted,
     Dropped,
     Enqueued,
+    Evicted,
     Fact,
     Finished,
     Grown,
     Offloaded,
     OffloadedResident,
     OutputSampled,
+    Published,
     Refused,
     Resumed,
     Retired,
@@ -36,23 +37,32 @@ from .events import (
     VerdictGiven,
     Yielded,
 )
+from .holdings import (
+    QUEUED_KEY,
+    Applied,
+    apply_preemption,
+    apply_prefix,
+    drop_blocks,
+    drop_snapshot,
+    free_slot,
+    hold_slot,
+    move_request,
+    share_blocks,
+    take_blocks,
+)
 from .machines import NULL, RETIRED, TICKET
 from .moves import CHANGE, PLAIN_MOVE, SLOT_OF, STATUS_OF, TABLE, TRIGGER_BASE, WORK_OF, fire
+from .prefixes import page_keys
 from .state import EngineState, Request, Ticket
 from .states import PROMPT_WORKS, FinishReason, WorkKey
 
 _SELECT = TRIGGER_BASE["select"]
 _OUTPUT = PLAIN_MOVE["output"]
 _ENQUEUE = {key: TRIGGER_BASE.get(f"enqueue:{key}") for key in WorkKey}
-_QUEUED_KEY = tuple(
-    WorkKey(work.partition(":")[2]) if work.startswith("QUEUED:") else None for work in WORK_OF
-)
 _TAKEN_KEY = tuple(
     WorkKey(work.partition(":")[2]) if work.startswith("TAKEN:") else None for work in WORK_OF
 )
 _TICKET_DEST = {(t["trigger"], t["source"]): t["dest"] for t in TICKET["transitions"]}
-
-Applied = tuple[int, int | None]  # (move, blocks the request references after it)
 
 
 def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Applied:
@@ -82,11 +92,17 @@ def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Appli
             applied = _retired(state, fact)
         case Grown():
             request = state.by_ref[fact.ref]
-            _take_blocks(state, request, fact.blocks)
+            take_blocks(state, request, fact.blocks)
             applied = PLAIN_MOVE[fact.trigger], request.blocks
         case Yielded() | Offloaded() | OffloadedResident() | Resumed() | Rewound():
-            applied = _preemption(state, fact, seq)
-        case Dropped() | VerdictGiven():
+            applied = apply_preemption(state, fact, seq)
+        case Published() | Evicted():
+            applied = apply_prefix(state, fact)
+        case VerdictGiven():
+            request = state.by_ref[fact.ref]
+            request.verdict = fact.reason.partition(" ")[0]
+            applied = PLAIN_MOVE[fact.trigger], request.blocks
+        case Dropped():
             known = state.by_ref.get(fact.ref)
             applied = PLAIN_MOVE[fact.trigger], known.blocks if known else 0
         case RunOpened() | RunClosed() | RunRecovered():
@@ -107,7 +123,7 @@ def _selected(state: EngineState, fact: Selected, ticket: int | None) -> Applied
     if move < 0:
         fire(joint, "select")  # raises
     assert ticket is not None, "a selection belongs to the batch being built"
-    key = _QUEUED_KEY[joint]
+    key = QUEUED_KEY[joint]
     assert key is not None
     del state.queues[key][request]
     request.joint = joint + CHANGE[move]
@@ -136,14 +152,29 @@ def _enqueued(state: EngineState, fact: Enqueued, seq: int) -> Applied:
         request.loops_done += 1
     elif done is WorkKey.DECODE_PRELUDE:
         request.loops_done = 0
-    elif done is WorkKey.PROMPT_ATOMIC:
-        request.prefilled_tokens = taken.token_start + taken.token_count
-        request.loops_done = state.model.depths
+    elif done is not WorkKey.DECODE_CODA:
+        _prefilled(state, request, done, taken)
     request.joint = joint + CHANGE[move]
     request.taken = None
     request.queued_seq = seq
     state.queues[fact.work][request] = None
     return move, request.blocks
+
+
+def _prefilled(state: EngineState, request: Request, done: WorkKey | None, taken: Selected) -> None:
+    """A prompt row was computed: move the frontiers it covers."""
+    end = taken.token_start + taken.token_count
+    if done is WorkKey.PROMPT_ATOMIC:
+        request.frontiers = [end] * len(request.frontiers)
+    elif done is WorkKey.PROMPT_PRELUDE:
+        request.frontiers[0] = end
+    else:
+        assert done is WorkKey.PROMPT_RECURRENT, f"{done} computes no prompt"
+        assert taken.depth is not None, "a split prompt row has a depth"
+        request.frontiers[taken.depth + 1] = end
+    if request.frontiers[-1] == request.prefill_tokens:
+        request.replaying = False
+        request.loops_done = state.model.depths
 
 
 def _output(state: EngineState, fact: OutputSampled) -> Applied:
@@ -158,20 +189,18 @@ def _output(state: EngineState, fact: OutputSampled) -> Applied:
 # ---- a request's life ------------------------------------------------------------------------
 
 
-def _move(request: Request, trigger: str) -> int:
-    move = fire(request.joint, trigger)
-    request.joint += CHANGE[move]
-    return move
-
-
 def _submitted(state: EngineState, fact: Submitted, seq: int) -> Applied:
     spec = fact.spec
     assert fact.ref == state.next_ref, "refs count up"
     assert spec.request_id not in state.by_id, f"{spec.request_id!r} is live"
     by_priority = state.config.scheduler.policy == "priority"
     priority = spec.params.priority if by_priority else 0
-    request = Request(fact.ref, spec, submitted_seq=seq, priority=priority)
-    move = _move(request, fact.trigger)
+    request = Request(
+        fact.ref, spec, submitted_seq=seq, priority=priority, depths=state.model.depths
+    )
+    if state.config.cache.enable_prefix_caching:  # the last prompt token is always computed
+        request.page_keys = page_keys(spec.prompt_token_ids[:-1], state.block_size)
+    move = move_request(request, fact.trigger)
     _count_generation(state, fact)
     state.by_ref[fact.ref] = request
     state.by_id[spec.request_id] = request
@@ -192,14 +221,17 @@ def _count_generation(state: EngineState, fact: Submitted | Refused) -> None:
 
 def _admitted(state: EngineState, fact: Admitted, seq: int) -> Applied:
     request = state.by_ref[fact.ref]
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     state.waiting.remove(request)
     for passed in state.waiting.ahead_of(request.order_key):
         passed.bypasses += 1
-    _hold_slot(state, request, fact.state_row)
-    _take_blocks(state, request, fact.blocks)
-    request.prefilled_tokens = fact.cached_tokens
+    hold_slot(state, request, fact.state_row)
+    if fact.shared:
+        share_blocks(state, request, fact.shared)
+    take_blocks(state, request, fact.blocks)
+    request.frontiers = [fact.cached_tokens] * len(request.frontiers)
     request.queued_seq = seq
+    request.verdict = None
     state.queues[fact.work][request] = None
     return move, request.blocks
 
@@ -207,10 +239,10 @@ def _admitted(state: EngineState, fact: Admitted, seq: int) -> Applied:
 def _ended(state: EngineState, fact: Finished | Aborted, seq: int) -> Applied:
     request = state.by_ref[fact.ref]
     joint = request.joint
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     if STATUS_OF[joint] == "WAITING":
         state.waiting.remove(request)
-    if (key := _QUEUED_KEY[joint]) is not None:
+    if (key := QUEUED_KEY[joint]) is not None:
         del state.queues[key][request]
     request.taken = None
     request.ended_seq = seq
@@ -223,74 +255,14 @@ def _retired(state: EngineState, fact: Retired) -> Applied:
     request = state.by_ref[fact.ref]
     assert request.block_ids == fact.blocks_freed, "every block comes back, and no other"
     held = SLOT_OF[request.joint] == "HELD"
-    move = _move(request, fact.trigger)
+    move = move_request(request, fact.trigger)
     if held:
-        _free_slot(state, request)
-    _drop_blocks(state, request)
+        free_slot(state, request)
+    drop_blocks(state, request)
+    drop_snapshot(state, request)
     del state.by_ref[fact.ref]
     del state.by_id[request.spec.request_id]
     return move, 0
-
-
-# ---- slots and blocks ------------------------------------------------------------------------
-
-
-def _hold_slot(state: EngineState, request: Request, state_row: int) -> None:
-    assert state.has_slot(), "a slot is free"
-    assert state.free_state_rows[-1] == state_row, "state rows are taken from the top"
-    request.state_row = state.free_state_rows.pop()
-    state.slots_held += 1
-
-
-def _free_slot(state: EngineState, request: Request) -> None:
-    state.free_state_rows.append(request.state_row)
-    request.state_row = -1
-    state.slots_held -= 1
-
-
-def _take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
-    state.pool.take(blocks)
-    request.blocks += len(blocks)
-    request.block_table = extend_table(request.block_table, blocks, state.model.planes)
-
-
-def _drop_blocks(state: EngineState, request: Request) -> None:
-    state.pool.drop(request.block_ids)
-    request.blocks = 0
-    request.block_table = ()
-
-
-# ---- preemption ------------------------------------------------------------------------------
-
-_Preemption = Yielded | Offloaded | OffloadedResident | Resumed | Rewound
-
-
-def _preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied:
-    request = state.by_ref[fact.ref]
-    joint = request.joint
-    move = _move(request, fact.trigger)
-    if isinstance(fact, Resumed):
-        state.waiting.remove(request)
-        _hold_slot(state, request, fact.state_row)
-        _take_blocks(state, request, fact.blocks)
-        key = _QUEUED_KEY[request.joint]
-        assert key is not None
-        state.queues[key][request] = None
-        request.queued_seq = seq
-        return move, request.blocks
-    if (key := _QUEUED_KEY[joint]) is not None:
-        del state.queues[key][request]
-    if STATUS_OF[joint] == "ACTIVE":
-        _free_slot(state, request)
-        state.waiting.add(request)
-        request.queued_seq = seq
-    if not isinstance(fact, Yielded):
-        _drop_blocks(state, request)
-    if isinstance(fact, Rewound):
-        request.prefilled_tokens = 0
-        request.loops_done = 0
-        request.taken = None
-    return move, request.blocks
 
 
 # ---- tickets ---------------------------------------------------------------------------------
@@ -315,8 +287,12 @@ def _ticket(state: EngineState, fact: TicketFact, seq: int, ticket: int | None) 
 
 
 def _count_fairness(state: EngineState, fact: BatchSubmitted) -> None:
-    works = fact.works
+    works = state.last_works = fact.works
     if WorkKey.DECODE_RECURRENT in works or WorkKey.SPECULATIVE in works:
         state.prefill_batches_since_recurrent = 0
     elif not PROMPT_WORKS.isdisjoint(works):
         state.prefill_batches_since_recurrent += 1
+    if WorkKey.PROMPT_RECURRENT in works:
+        state.prelude_batches_since_prompt_recurrent = 0
+    elif WorkKey.PROMPT_PRELUDE in works:
+        state.prelude_batches_since_prompt_recurrent += 1

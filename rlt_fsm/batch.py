@@ -44,6 +44,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     `loops_done` is how many loops the row's token has finished before this batch; `max_loops` the
     most it may run (a forced depth included); both 0 where they mean nothing.
     `last_token` is the token at `token_start` for DECODE_PRELUDE, else -1.
+    `replay` rows rebuild KV after a rewind: `replay_tokens` are the row's tokens and
+    `replay_depths` the loops that each of them runs; both () elsewhere.
     """
 
     spec: RequestSpec
@@ -58,6 +60,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     last_token: int
     state_row: int
     block_table: BlockTable
+    replay_tokens: tuple[int, ...] = ()
+    replay_depths: tuple[int, ...] = ()
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -98,14 +102,22 @@ class Runner(Protocol):
     def collect(self) -> list[BatchResult]:
         """Results of submitted batches in completion order; blocks until at least one is there."""
 
-    def release(self, spec: RequestSpec, state_row: int) -> None:
-        """The request is gone: forget everything kept for its state row."""
+    def park(self, spec: RequestSpec, state_row: int) -> None:
+        """The request gives up its state row: keep the row's contents (hidden states, exit state)
+        on the host under the request's identity.
+        """
 
-    def snapshot(self, spec: RequestSpec, state_row: int, block_table: BlockTable) -> None:
-        """Copy the request's KV and resident state to the host, kept under its identity."""
+    def unpark(self, spec: RequestSpec, state_row: int) -> None:
+        """Bring a parked request's state into a (possibly different) state row."""
 
-    def restore(self, spec: RequestSpec, state_row: int, block_table: BlockTable) -> None:
-        """Bring a snapshot back into fresh blocks and a (possibly different) state row."""
+    def offload(self, spec: RequestSpec, block_table: BlockTable) -> None:
+        """Copy the request's KV to the host; its blocks may be reused when this returns."""
+
+    def reload(self, spec: RequestSpec, block_table: BlockTable) -> None:
+        """Bring an offloaded request's KV into fresh blocks (as many pages as were offloaded)."""
+
+    def release(self, spec: RequestSpec) -> None:
+        """Forget everything kept for a request: state row, parked state, offloaded KV."""
 
     def close(self) -> None:
         """Give everything back. May be called twice."""

@@ -1,7 +1,8 @@
 """Who owns which KV block: counting only, no tensors.
 
-The pool is one range of physical blocks [0, num_blocks) over all planes. `peek` decides which ids a
-fact will name; `take` and `drop` are called by the fold alone.
+The pool is one range of physical blocks [0, num_blocks) over all planes. A block is free,
+referenced by one or more requests, or held by the prefix cache alone (`prefix_only`). `peek`
+decides which ids a fact will name; everything that changes the pool is called by the fold.
 """
 
 from .batch import BlockTable
@@ -22,19 +23,36 @@ def extend_table(table: BlockTable, taken: tuple[int, ...], planes: int) -> Bloc
     return tuple(old + new for old, new in zip(table, fresh, strict=True))
 
 
+def plane_major(pages: list[tuple[int, ...]], planes: int) -> tuple[int, ...]:
+    """Pages (one block per plane each) as a flat list, plane by plane."""
+    return tuple(page[p] for p in range(planes) for page in pages)
+
+
 class BlockPool:
     """The free blocks, as a stack: what was given back last is taken first."""
 
-    __slots__ = ("_free", "num_blocks")
+    __slots__ = ("_cached", "_free", "_references", "num_blocks", "prefix_only")
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
+        self.prefix_only = 0
         self._free = list(range(num_blocks - 1, -1, -1))
+        self._references = [0] * num_blocks  # by requests
+        self._cached: set[int] = set()  # membership only, never iterated
 
     @property
     def free(self) -> int:
-        """Blocks that nobody references."""
+        """Blocks that nobody holds."""
         return len(self._free)
+
+    @property
+    def obtainable(self) -> int:
+        """Blocks that can be taken without preempting anybody: free, or held by the cache alone."""
+        return len(self._free) + self.prefix_only
+
+    def references(self, block: int) -> int:
+        """How many requests reference a block."""
+        return self._references[block]
 
     def peek(self, count: int) -> tuple[int, ...]:
         """The next `count` ids that `take` would accept; `count` must not exceed `free`."""
@@ -42,15 +60,49 @@ class BlockPool:
         return tuple(self._free[: -count - 1 : -1]) if count else ()
 
     def take(self, blocks: tuple[int, ...]) -> None:
-        """Remove exactly the ids that `peek` gave."""
+        """Give a request exactly the ids that `peek` gave."""
         assert blocks == self.peek(len(blocks)), "blocks are taken in the order that peek gives"
         if blocks:
             del self._free[-len(blocks) :]
+            for block in blocks:
+                self._references[block] = 1
+
+    def share(self, blocks: tuple[int, ...]) -> None:
+        """A request references blocks of the prefix cache."""
+        for block in blocks:
+            assert block in self._cached, f"block {block} is not in the prefix cache"
+            if not self._references[block]:
+                self.prefix_only -= 1
+            self._references[block] += 1
 
     def drop(self, blocks: tuple[int, ...]) -> None:
-        """Give blocks back."""
+        """A request gives up its references."""
+        freed: list[int] = []
+        for block in blocks:
+            assert self._references[block] > 0, f"block {block} has no owner"
+            self._references[block] -= 1
+            if self._references[block]:
+                continue
+            if block in self._cached:
+                self.prefix_only += 1
+            else:
+                freed.append(block)
+        self._free.extend(reversed(freed))
+
+    def publish(self, blocks: tuple[int, ...]) -> None:
+        """The prefix cache holds blocks that a request references."""
+        for block in blocks:
+            assert self._references[block] > 0, f"block {block} is published by its owner"
+            assert block not in self._cached, f"block {block} is published once"
+            self._cached.add(block)
+
+    def evict(self, blocks: tuple[int, ...]) -> None:
+        """The prefix cache gives up blocks that no request references."""
+        for block in blocks:
+            assert not self._references[block], f"block {block} is still referenced"
+            self._cached.remove(block)
+            self.prefix_only -= 1
         self._free.extend(reversed(blocks))
-        assert len(self._free) <= self.num_blocks, "more blocks given back than exist"
 
     def free_ids(self) -> tuple[int, ...]:
         """The free ids, next one first (for comparing a replay with the live pool)."""

@@ -19,12 +19,14 @@ from .events import (
     BatchSubmitted,
     Dropped,
     Enqueued,
+    Evicted,
     Fact,
     Finished,
     Grown,
     Offloaded,
     OffloadedResident,
     OutputSampled,
+    Published,
     Refused,
     Resumed,
     Retired,
@@ -86,9 +88,9 @@ def _payload(fact: Fact, names: Mapping[int, str]) -> Payload:
             return ref, None, _spec(spec)
         case Refused(ref, spec, reason):
             return ref, reason, _spec(spec)
-        case Admitted(ref, _, need, cached, state_row, blocks):
+        case Admitted(ref, _, need, cached, state_row, blocks, shared):
             extra = {"need": need, "cached_tokens": cached, "state_row": state_row, "take": blocks}
-            return ref, None, extra
+            return ref, None, {**extra, "share": shared} if shared else extra
         case Finished(ref, finish_reason):
             return ref, None, {"finish_reason": finish_reason}
         case Aborted(ref):
@@ -105,6 +107,10 @@ def _payload(fact: Fact, names: Mapping[int, str]) -> Payload:
             return ref, None, {"state_row": state_row, "take": blocks}
         case Rewound(ref, why, for_whom, drop):
             return ref, why, {"for": None if for_whom is None else names[for_whom], "drop": drop}
+        case Published(ref, page_start, blocks):
+            return ref, None, {"publish": blocks, "page_start": page_start}
+        case Evicted(ref, blocks):
+            return ref, None, {"evict": blocks}
         case Dropped(ref, reason) | VerdictGiven(ref, reason):
             return ref, reason, None
         case BatchSubmitted(operation, works, rows, tokens, reason):
@@ -168,8 +174,12 @@ def decode(row: EventRow, request: tuple[str, int], refs: Mapping[str, int]) -> 
         case "admit":
             return Admitted(
                 ref, WorkKey(dest), extra["need"], extra["cached_tokens"], extra["state_row"],
-                tuple(extra["take"]),
+                tuple(extra["take"]), tuple(extra.get("share", ())),
             )  # fmt: skip
+        case "publish":
+            return Published(ref, extra["page_start"], tuple(extra["publish"]))
+        case "evict":
+            return Evicted(ref, tuple(extra["evict"]))
         case "finish":
             return Finished(ref, FinishReason(extra["finish_reason"]))
         case "abort":

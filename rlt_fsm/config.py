@@ -137,16 +137,6 @@ FORBIDDEN: tuple[Rule, ...] = (
 
 # What this version declares but cannot run yet; the same form.
 NOT_YET: tuple[Rule, ...] = (
-    (lambda c: c.scheduler.mode != "refill", "scheduler.mode: only 'refill' runs in this version"),
-    (lambda c: c.scheduler.policy != "fcfs", "scheduler.policy: only 'fcfs' runs in this version"),
-    (
-        lambda c: not c.execution.atomic_prefill,
-        "execution.atomic_prefill=False does not run in this version: set it to True",
-    ),
-    (
-        lambda c: c.cache.enable_prefix_caching,
-        "cache.enable_prefix_caching does not run in this version: set it to False",
-    ),
     (
         lambda c: c.execution.async_scheduling,
         "execution.async_scheduling does not run in this version: set it to False",

@@ -51,6 +51,7 @@ class Engine:
         config: how to schedule; validated here.
         log: where events go; in memory unless given.
         workload: the `rlt-workload/1` text that drives this run, kept in the `run` view.
+        verdicts: record why requests wait.
 
     Raises:
         ConfigError: a field or a combination that cannot work.
@@ -64,6 +65,7 @@ class Engine:
         log: EventLog | None = None,
         *,
         workload: str | None = None,
+        verdicts: bool = True,
     ) -> None:
         config = configs.validate(config if config is not None else EngineConfig())
         self._runner = runner
@@ -74,7 +76,7 @@ class Engine:
         self._recorder = Recorder(
             self._state, self._writer, durability=self.config.execution.durability
         )
-        self._scheduler = Scheduler(self._state, self._recorder)
+        self._scheduler = Scheduler(self._state, self._recorder, runner, verdicts=verdicts)
         self._pending: list[RequestOutput] = []  # last outputs of aborted requests
         self._stopped: str | None = None
         self.last_schedule: LastSchedule | None = None
@@ -151,8 +153,8 @@ class Engine:
 
     def _retire(self, ended: list[Request]) -> None:
         for request in ended:
-            if request.state_row >= 0:
-                self._runner.release(request.spec, request.state_row)
+            if request.blocks or request.host_blocks:
+                self._runner.release(request.spec)
             retire(self._recorder, request)
 
     def has_unfinished_requests(self) -> bool:

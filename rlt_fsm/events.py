@@ -66,7 +66,10 @@ class Refused(_Fact, frozen=True, gc=False):
 
 
 class Admitted(_Fact, frozen=True, gc=False):
-    """A waiting request got a slot, a state row and its first blocks."""
+    """A waiting request got a slot, a state row and its first blocks.
+
+    `shared` are pages of the prefix cache, `blocks` fresh ones; `cached_tokens` need no computing.
+    """
 
     ref: int
     work: WorkKey
@@ -74,6 +77,7 @@ class Admitted(_Fact, frozen=True, gc=False):
     cached_tokens: int
     state_row: int
     blocks: BlockIds
+    shared: BlockIds = ()
 
     @property
     def trigger(self) -> str:  # type: ignore[override]  # the destination names it
@@ -216,6 +220,23 @@ class VerdictGiven(_Fact, frozen=True, gc=False):
     reason: str
 
 
+class Published(_Fact, frozen=True, gc=False):
+    """Full prompt pages from `page_start` on joined the prefix cache; ids plane by plane."""
+
+    trigger = "publish"
+    ref: int
+    page_start: int
+    blocks: BlockIds
+
+
+class Evicted(_Fact, frozen=True, gc=False):
+    """Pages that only the prefix cache held became free, for `ref`."""
+
+    trigger = "evict"
+    ref: int
+    blocks: BlockIds
+
+
 # ---- a ticket --------------------------------------------------------------------------------
 
 
@@ -269,5 +290,7 @@ RequestFact = (
     | Retired
     | Dropped
     | VerdictGiven
+    | Published
+    | Evicted
 )
 Fact = RequestFact | TicketFact | RunFact

@@ -11,12 +11,13 @@ from .events import (
     Enqueued,
     Finished,
     OutputSampled,
+    Published,
     Retired,
 )
 from .outputs import RequestOutput
 from .recorder import Recorder
 from .state import EngineState, Request
-from .states import FinishReason, Operation, WorkKey
+from .states import PROMPT_WORKS, FinishReason, Operation, WorkKey
 
 
 def interpret(
@@ -45,6 +46,8 @@ def interpret(
         else:
             fact = Enqueued(request.ref, *following)
         recorder.record(fact, ticket=ticket, cause=causes.get(i, completed))
+        if request.page_keys and row.work in PROMPT_WORKS:
+            _publish(state, recorder, request, completed)
     return [request for i, request in enumerate(owners) if request is not None and i in causes]
 
 
@@ -125,6 +128,26 @@ def _record_outputs(
     return seqs
 
 
+def _publish(state: EngineState, recorder: Recorder, request: Request, completed: int) -> None:
+    """Enter the prompt pages that are computed at every depth into the prefix cache."""
+    complete = request.page_keys[: request.prefilled_tokens // state.block_size]
+    missing = [page for page, key in enumerate(complete) if key not in state.prefixes]
+    for start, end in _runs(missing):
+        blocks = tuple(block for plane in request.block_table for block in plane[start:end])
+        recorder.record(Published(request.ref, start, blocks), cause=completed)
+
+
+def _runs(pages: list[int]) -> list[tuple[int, int]]:
+    """Ascending page numbers as half-open runs: [0, 1, 4] is [(0, 2), (4, 5)]."""
+    runs: list[tuple[int, int]] = []
+    for page in pages:
+        if runs and runs[-1][1] == page:
+            runs[-1] = (runs[-1][0], page + 1)
+        else:
+            runs.append((page, page + 1))
+    return runs
+
+
 NextWork = tuple[WorkKey, int | None]  # (key, exit depth where it is DECODE_CODA)
 
 
@@ -133,10 +156,8 @@ def _next_work(
 ) -> NextWork | FinishReason:
     """What follows a computed row: work, or the end of the request."""
     match row.work:
-        case WorkKey.PROMPT_ATOMIC:
-            if row.token_start + row.token_count < request.prompt_len:
-                return WorkKey.PROMPT_ATOMIC, None
-            return WorkKey.DECODE_CODA, model.depths
+        case WorkKey.PROMPT_ATOMIC | WorkKey.PROMPT_PRELUDE | WorkKey.PROMPT_RECURRENT:
+            return _after_prompt_row(model, row, request)
         case WorkKey.DECODE_PRELUDE:
             return WorkKey.DECODE_RECURRENT, None
         case WorkKey.DECODE_RECURRENT:
@@ -147,10 +168,31 @@ def _next_work(
         case WorkKey.DECODE_CODA:
             reason = finish_reason(model, row.spec, row.output_idx + 1, request.outputs[-1])
             return reason if reason is not None else (WorkKey.DECODE_PRELUDE, None)
-        case WorkKey.PROMPT_PRELUDE | WorkKey.PROMPT_RECURRENT | WorkKey.SPECULATIVE:
+        case WorkKey.SPECULATIVE:
             raise AssertionError(f"{row.work} does not run in this version")
         case _:
             assert_never(row.work)
+
+
+def _after_prompt_row(model: ModelFacts, row: Row, request: Request) -> NextWork:
+    """What follows a prompt row; the request's frontiers do not count that row yet."""
+    end = row.token_start + row.token_count
+    match row.work:
+        case WorkKey.PROMPT_ATOMIC:
+            finished, waiting = end, 0
+        case WorkKey.PROMPT_PRELUDE:
+            return WorkKey.PROMPT_RECURRENT, None
+        case _:
+            assert row.depth is not None, "a split prompt row has a depth"
+            finished = end if row.depth == model.depths - 1 else request.prefilled_tokens
+            waiting = request.preluded_tokens - finished
+    if finished == request.prefill_tokens:
+        if request.outputs:  # replayed: the next output's input is computed, nothing is sampled
+            return WorkKey.DECODE_PRELUDE, None
+        return WorkKey.DECODE_CODA, model.depths
+    if row.work is WorkKey.PROMPT_ATOMIC:
+        return WorkKey.PROMPT_ATOMIC, None
+    return (WorkKey.PROMPT_RECURRENT if waiting else WorkKey.PROMPT_PRELUDE), None
 
 
 def exits_loop(spec: RequestSpec, loops: int, max_loops: int, *, gate_open: bool) -> bool:

@@ -124,8 +124,8 @@ class Recorder:
             waiting=len(state.waiting),
             slots_held=state.slots_held,
             blocks_free=state.pool.free,
-            blocks_prefix_only=0,
-            host_blocks=0,
+            blocks_prefix_only=state.pool.prefix_only,
+            host_blocks=state.host_blocks,
             digest=self._digest,
         )
 

@@ -1,30 +1,37 @@
 """plan(): ask the policy, admit, fill one batch. Decides by the state alone; records as it goes."""
 
-from itertools import islice
-
-from .admission import admit_waiting
-from .batch import Batch, Row
-from .events import BatchSubmitted, Selected
+from .admission import Admission
+from .batch import Batch, Row, Runner
+from .demand import growth_demand
+from .events import BatchSubmitted, Grown, Selected
 from .policies import ADMIT, POLICIES, Turn, View
+from .preemption import Preemption
 from .recorder import Recorder
+from .rows import make_row, next_range, positions_needed
 from .state import EngineState, Request
 from .states import OPERATION_OF, WorkKey
+from .verdicts import Verdicts
 
 
 class Scheduler:
     """Builds the batches of one engine."""
 
-    def __init__(self, state: EngineState, recorder: Recorder) -> None:
+    def __init__(
+        self, state: EngineState, recorder: Recorder, runner: Runner, *, verdicts: bool = True
+    ) -> None:
         self._state = state
         self._recorder = recorder
         self._view = View(state)
         self._policy = POLICIES[state.config.scheduler.mode]()
+        self._verdicts = Verdicts(recorder, enabled=verdicts)
+        self._preemption = Preemption(state, recorder, runner)
+        self._admission = Admission(state, recorder, runner, self._preemption, self._verdicts)
 
     def plan(self) -> Batch | None:
         """The next batch, recorded up to its submission; None where nothing can run."""
         for turn in self._policy.rank(self._view):
             if turn is ADMIT:
-                admit_waiting(self._state, self._recorder)
+                self._admission.admit()
                 continue
             rows = self._fill(turn)
             if rows:
@@ -34,30 +41,46 @@ class Scheduler:
     def _fill(self, turn: Turn) -> list[Row]:
         """Select rows for one batch, oldest pending work first, within seats and token budget."""
         limits = self._state.config.scheduler
-        ticket = self._state.next_ticket
         budget = limits.max_num_batched_tokens
         rows: list[Row] = []
         for key in turn.works:
-            seats = min(limits.max_num_seqs - len(rows), budget)
-            for request in list(islice(self._state.queues[key], seats)):
-                row = make_row(self._state, request, key, budget)
-                self._recorder.record(
-                    Selected(
-                        request.ref,
-                        len(rows),
-                        row.token_start,
-                        row.token_count,
-                        row.depth,
-                        row.replay,
-                    ),
-                    ticket=ticket,
-                    cause=request.queued_seq,
-                )
-                rows.append(row)
-                budget -= row.token_count
-                if not budget:
+            queue = list(self._state.queues[key])
+            for i, request in enumerate(queue):
+                if not budget or len(rows) >= limits.max_num_seqs:
+                    self._verdicts.give(queue[i:], f"budget tokens={budget} rows={len(rows)}")
                     break
+                row = self._select(request, key, len(rows), budget)
+                if row is not None:
+                    rows.append(row)
+                    budget -= row.token_count
         return rows
+
+    def _select(self, request: Request, key: WorkKey, index: int, budget: int) -> Row | None:
+        """Make one request's pending work row `index`; None where its blocks can't be had."""
+        state = self._state
+        if request not in state.queues[key]:
+            return None  # preempted for a row before it
+        span = next_range(state, request, key, budget)
+        missing = growth_demand(state, request, positions_needed(key, span))
+        if missing and not self._grow(request, missing):
+            return None
+        row = make_row(state, request, key, span)
+        self._recorder.record(
+            Selected(request.ref, index, span.start, span.tokens, span.depth, row.replay),
+            ticket=state.next_ticket if not index else state.next_ticket - 1,
+            cause=request.queued_seq,
+        )
+        return row
+
+    def _grow(self, request: Request, missing: int) -> bool:
+        if not self._preemption.make_room(request, missing, keep=[]):
+            free = self._state.pool.obtainable
+            self._verdicts.give([request], f"blocks need={missing} free={free}")
+            return False
+        self._recorder.record(
+            Grown(request.ref, self._state.pool.peek(missing)), cause=request.queued_seq
+        )
+        return True
 
     def _submit(self, turn: Turn, rows: list[Row]) -> Batch:
         works = tuple(sorted({row.work for row in rows}))
@@ -75,51 +98,3 @@ class Scheduler:
             ticket=batch.ticket,
         )
         return batch
-
-
-def make_row(state: EngineState, request: Request, key: WorkKey, budget: int) -> Row:
-    """The row that a request's pending work makes, at most `budget` tokens long."""
-    spec = request.spec
-    idx = len(request.outputs)
-    start, count, depth, last_token = request.position, 1, None, -1
-    loops_done = 0
-    match key:
-        case WorkKey.PROMPT_ATOMIC:
-            start = request.prefilled_tokens
-            chunk = state.config.scheduler.prefill_chunk_size
-            count = min(budget, chunk, request.prompt_len - start)
-        case WorkKey.DECODE_PRELUDE:
-            last_token = request.outputs[-1]
-        case WorkKey.DECODE_RECURRENT:
-            depth = loops_done = request.loops_done
-        case WorkKey.DECODE_CODA:
-            loops_done = request.loops_done
-        case _:
-            raise AssertionError(f"{key} does not run in this version")
-    return Row(
-        spec=spec,
-        work=key,
-        token_start=start,
-        token_count=count,
-        depth=depth,
-        replay=False,
-        output_idx=idx,
-        loops_done=loops_done,
-        max_loops=loops_allowed(state, request),
-        last_token=last_token,
-        state_row=request.state_row,
-        block_table=request.block_table,
-    )
-
-
-def loops_allowed(state: EngineState, request: Request) -> int:
-    """The most loops the request's next output may run; a forced depth is exactly that.
-
-    Output 0 comes from the prompt, which always runs every loop.
-    """
-    params = request.spec.params
-    if not request.outputs:
-        return state.model.depths
-    if params.exit_depths is not None:
-        return params.exit_depths[len(request.outputs)]
-    return state.model.depths if params.max_loops is None else params.max_loops

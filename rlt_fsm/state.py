@@ -15,6 +15,7 @@ from .config import EngineConfig
 from .events import Selected
 from .machines import NULL
 from .moves import INITIAL, KV_OF, SLOT_OF, STATUS_OF, WORK_OF
+from .prefixes import PrefixIndex
 from .states import WorkKey
 
 OrderKey = tuple[int, int]  # (priority or 0, submitted seq); smaller is better
@@ -30,24 +31,30 @@ class Request:
         "ended_seq",
         "exit_depths",
         "finish_reason",
+        "frontiers",
+        "host_blocks",
         "joint",
         "logprobs",
         "loops_done",
         "name",
         "order_key",
         "outputs",
-        "prefilled_tokens",
+        "page_keys",
         "prompt_len",
         "queued_seq",
         "ref",
+        "replaying",
         "spec",
         "state_row",
         "submitted_seq",
         "taken",
         "taken_ticket",
+        "verdict",
     )  # fmt: skip
 
-    def __init__(self, ref: int, spec: RequestSpec, *, submitted_seq: int, priority: int) -> None:
+    def __init__(
+        self, ref: int, spec: RequestSpec, *, submitted_seq: int, priority: int, depths: int
+    ) -> None:
         self.ref = ref
         self.spec = spec
         self.name = f"{spec.request_id}#{spec.generation}"
@@ -55,13 +62,16 @@ class Request:
         self.prompt_len = len(spec.prompt_token_ids)
         self.submitted_seq = submitted_seq
         self.order_key: OrderKey = (priority, submitted_seq)
-        self.prefilled_tokens = 0  # prompt tokens finished at every depth
+        self.frontiers = [0] * (depths + 1)  # [d]: tokens of the prompt that finished d loops
+        self.replaying = False  # since a rewind: the prefill rebuilds what was computed before
+        self.page_keys: tuple[bytes, ...] = ()  # of the prompt's full pages, for the prefix cache
         self.loops_done = 0  # of the token being computed
         self.outputs: list[int] = []
         self.exit_depths: list[int] = []
         self.logprobs: list[float | None] = []
         self.blocks = 0  # physical blocks referenced, over all planes
         self.block_table: BlockTable = ()
+        self.host_blocks = 0  # blocks of its offloaded KV
         self.state_row = -1
         self.taken: Selected | None = None  # the row being computed
         self.taken_ticket = -1
@@ -69,6 +79,7 @@ class Request:
         self.ended_seq = -1
         self.finish_reason: str | None = None
         self.bypasses = 0  # fresh requests of a worse order key admitted before it
+        self.verdict: str | None = None  # first word of the last one recorded
 
     @property
     def status(self) -> str:
@@ -89,6 +100,29 @@ class Request:
     def kv(self) -> str:
         """The KV machine's state."""
         return KV_OF[self.joint]
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Tokens of the prompt (and of what is replayed) finished at every depth."""
+        return self.frontiers[-1]
+
+    @property
+    def preluded_tokens(self) -> int:
+        """Tokens of the prompt that are embedded."""
+        return self.frontiers[0]
+
+    @property
+    def prefill_tokens(self) -> int:
+        """How many tokens the prefill covers: the prompt, and in a replay every output but the
+        last, which is the next input.
+        """
+        replayed = len(self.outputs) - 1 if self.replaying and self.outputs else 0
+        return self.prompt_len + replayed
+
+    @property
+    def in_prefill(self) -> bool:
+        """Whether prompt (or replayed) tokens are still to be computed."""
+        return self.replaying or self.frontiers[-1] < self.prompt_len
 
     @property
     def capacity_tokens(self) -> int:
@@ -168,10 +202,24 @@ class EngineState:
         self.queues: dict[WorkKey, dict[Request, None]] = {key: {} for key in WorkKey}
         self.tickets: dict[int, Ticket] = {}
         self.slots_held = 0
+        self.prefixes = PrefixIndex()
+        self.host_blocks = 0
         self.free_state_rows = list(range(config.scheduler.max_num_seqs - 1, -1, -1))
         self.pool = BlockPool(config.cache.num_blocks)
         self.unfinished = 0  # live requests that have not ended
         self.prefill_batches_since_recurrent = 0
+        self.prelude_batches_since_prompt_recurrent = 0
+        self.last_works: tuple[WorkKey, ...] = ()
+
+    @property
+    def planes(self) -> int:
+        """KV planes of the layout in use."""
+        return self.model.planes
+
+    @property
+    def block_size(self) -> int:
+        """Token positions per block."""
+        return self.config.cache.block_size
 
     @property
     def decode_due(self) -> bool:
@@ -202,8 +250,13 @@ class EngineState:
             "slots_held": self.slots_held,
             "free_state_rows": list(self.free_state_rows),
             "free_blocks": self.pool.free_ids(),
+            "prefix_only": self.pool.prefix_only,
+            "prefixes": self.prefixes.entries(),
+            "host_blocks": self.host_blocks,
             "unfinished": self.unfinished,
             "prefill_batches_since_recurrent": self.prefill_batches_since_recurrent,
+            "prelude_batches_since_prompt_recurrent": self.prelude_batches_since_prompt_recurrent,
+            "last_works": self.last_works,
         }
 
 

@@ -12,7 +12,6 @@ from .event_log import EventLog
 from .move_rows import MOVE_ROWS
 from .port import (
     EventCells,
-    EventRow,
     LogReader,
     LogWriter,
     MoveRow,
@@ -28,7 +27,7 @@ class _Run:
     """Everything written to one run; readers see the first `committed_…` rows of each list."""
 
     header: RunHeader
-    events: list[EventRow] = field(default_factory=list)
+    events: list[EventCells] = field(default_factory=list)
     requests: list[RequestRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
     committed_events: int = 0
@@ -151,7 +150,7 @@ class _MemoryReader(LogReader):
             return []
         return [RequestRow(*row) for row in run.requests[: run.committed_requests]]
 
-    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
+    def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         run = self._run(run_id)
         if run is None:
             return iter(())

@@ -35,7 +35,7 @@ class SqlWriter(LogWriter):
         self._transaction = transaction
         self._last_seq = 0
         self._has_ended = False
-        self._events: list[EventRow] = []
+        self._events: list[EventCells] = []
         self._requests: list[RequestRow] = []
         self._steps: list[StepRow] = []
         # The run's number stands in the statements, so that rows go in as they are.
@@ -103,5 +103,5 @@ def _execute_many(connection: Connection, statement: str, rows: Sequence[object]
         connection.exec_driver_sql(statement, cast("list[tuple[object, ...]]", rows))
 
 
-def _renumbered(events: Sequence[EventRow], numbers: list[int]) -> list[EventRow]:
-    return [cast("EventRow", (*row[:5], numbers[row[5]], *row[6:])) for row in events]
+def _renumbered(events: Sequence[EventCells], numbers: list[int]) -> list[EventCells]:
+    return [(*row[:5], numbers[row[5]], *row[6:]) for row in events]

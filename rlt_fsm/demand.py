@@ -1,0 +1,89 @@
+"""What a request must find in KV blocks to enter, to resume, to go on. Arithmetic on the state."""
+
+from typing import NamedTuple
+
+from .blocks import blocks_needed
+from .prefixes import Page
+from .state import EngineState, Request
+
+
+class Demand(NamedTuple):
+    """What entering asks for, in blocks.
+
+    `total` must be obtainable for it to be wise (pages that only the prefix cache holds and that
+    it will share included), `take` is taken at once, `shared` are the prefix pages it finds.
+    """
+
+    total: int
+    take: int
+    shared: list[Page]
+
+
+def entry_demand(state: EngineState, request: Request) -> Demand:
+    """What a waiting request must find to enter or resume."""
+    if request.kv == "RESIDENT":
+        return Demand(0, 0, [])
+    if request.kv == "OFFLOADED":
+        return Demand(request.host_blocks, request.host_blocks, [])
+    shared = state.prefixes.run(request.page_keys)
+    own = len(shared) * state.planes
+    take = _blocks(state, _initial_tokens(state, request, len(shared))) - own
+    budget = _blocks(state, _budget_tokens(state, request)) - own
+    return Demand(max(budget, take) + claimed(state, shared), take, shared)
+
+
+def growth_demand(state: EngineState, request: Request, tokens: int) -> int:
+    """Blocks missing until `tokens` positions of a running request lie in blocks."""
+    return max(0, _blocks(state, tokens) - request.blocks)
+
+
+def claimed(state: EngineState, shared: list[Page]) -> int:
+    """How many blocks of `shared` only the cache holds: obtainable until they are shared."""
+    return sum(1 for page in shared for block in page if not state.pool.references(block))
+
+
+def promised(state: EngineState, better_than: Request | None = None) -> int:
+    """Blocks that active requests were admitted for and have not taken yet; with `better_than`,
+    those of strictly better requests alone.
+    """
+    if not state.config.cache.incremental_allocation:
+        return 0
+    preemption = state.config.scheduler.enable_preemption
+    reserved = 0
+    for request in state.by_ref.values():
+        if request.status != "ACTIVE" or (preemption and not request.in_prefill):
+            continue
+        if better_than is not None and request.order_key > better_than.order_key:
+            continue
+        tokens = request.prefill_tokens if preemption else request.capacity_tokens
+        reserved += growth_demand(state, request, tokens)
+    return reserved
+
+
+def watermark(state: EngineState) -> int:
+    """Blocks left free while anything is active; an idle engine may start a big request."""
+    ratio = state.config.cache.watermark_ratio
+    return int(ratio * state.pool.num_blocks) if state.slots_held else 0
+
+
+def _blocks(state: EngineState, tokens: int) -> int:
+    return blocks_needed(tokens, state.block_size, state.planes)
+
+
+def _initial_tokens(state: EngineState, request: Request, shared_pages: int) -> int:
+    """Positions that get blocks at once: everything, or the first chunk."""
+    if not state.config.cache.incremental_allocation:
+        return request.capacity_tokens
+    chunk = state.config.scheduler.prefill_chunk_size
+    return min(request.prefill_tokens, shared_pages * state.block_size + chunk)
+
+
+def _budget_tokens(state: EngineState, request: Request) -> int:
+    """Positions that must be obtainable at admission.
+
+    Everything, so that it can always finish; only the prefill where blocks are taken as they are
+    needed and preemption can find more later.
+    """
+    if state.config.cache.incremental_allocation and state.config.scheduler.enable_preemption:
+        return request.prefill_tokens
+    return request.capacity_tokens
