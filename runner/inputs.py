@@ -11,21 +11,17 @@ from torch import Tensor
 
 from rlt_fsm.batch import Row
 
-from .kv_cache import Exited, Owner, Span
+from .kv_cache import Exited, Span
+from .written import Owner
 
 
-class Wave(NamedTuple):
-    """Prompt positions that run through every loop together; `packed` are their packed rows."""
+class Piece(NamedTuple):
+    """Positions [start, end) of a prompt row, and where the first lies among the packed ones."""
 
-    packed: list[int]
-    parts: list[tuple[Row, int, int]]  # row, positions [start, end)
-
-    def spans(self, depth: int) -> list[Span]:
-        """The spans of this wave at one depth."""
-        return [
-            Span(owner_of(row), row.block_table, depth, start, end)
-            for row, start, end in self.parts
-        ]
+    row: Row
+    start: int
+    end: int
+    first_packed: int
 
 
 def owner_of(row: Row) -> Owner:
@@ -33,50 +29,82 @@ def owner_of(row: Row) -> Owner:
     return row.spec.request_id, row.spec.generation
 
 
-def prompt_tokens(rows: Iterable[Row]) -> list[int]:
-    """The tokens of all prompt rows, packed in row order."""
-    tokens: list[int] = []
+def tokens_of(row: Row) -> tuple[int, ...]:
+    """The tokens of a prompt row; a replayed one may reach into the outputs."""
+    if row.replay:
+        return row.replay_tokens
+    end = row.token_start + row.token_count
+    assert end <= len(row.spec.prompt_token_ids), (row.spec.request_id, end)
+    return row.spec.prompt_token_ids[row.token_start : end]
+
+
+def whole_pieces(rows: Iterable[Row]) -> list[Piece]:
+    """Every row as one piece, packed in row order."""
+    pieces: list[Piece] = []
+    packed = 0
     for row in rows:
-        end = row.token_start + row.token_count
-        assert end <= len(row.spec.prompt_token_ids), (row.spec.request_id, end)
-        tokens.extend(row.spec.prompt_token_ids[row.token_start : end])
-    return tokens
+        start = row.token_start
+        pieces.append(Piece(row, start, start + row.token_count, packed))
+        packed += row.token_count
+    return pieces
 
 
-def prompt_waves(rows: Sequence[Row], *, one_position_each: bool) -> Iterator[Wave]:
-    """How prompt rows go through the loops: all at once, or one position of each row at a time.
+def position_waves(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """One position of each piece at a time: pieces of 3 and 1 make waves of 2, 1 and 1.
 
     With one shared plane a position must finish every loop before the next one of its request, for
-    later positions read its final K and V at every depth. Rows of 3 and 1 tokens then make waves of
-    2, 1 and 1 positions.
+    later positions read its final K and V at every depth.
     """
-    firsts = first_packed_rows(rows)
-    if not one_position_each:
-        packed = list(range(sum(row.token_count for row in rows)))
-        yield Wave(packed, [(r, r.token_start, r.token_start + r.token_count) for r in rows])
-        return
-    for step in range(max(row.token_count for row in rows)):
-        members = [(i, row) for i, row in enumerate(rows) if row.token_count > step]
-        yield Wave(
-            [firsts[i] + step for i, _ in members],
-            [(r, r.token_start + step, r.token_start + step + 1) for _, r in members],
-        )
+    for step in range(max(piece.end - piece.start for piece in pieces)):
+        yield [
+            Piece(p.row, p.start + step, p.start + step + 1, p.first_packed + step)
+            for p in pieces
+            if p.start + step < p.end
+        ]
 
 
-def first_packed_rows(rows: Iterable[Row]) -> list[int]:
-    """Where each row's positions begin among the packed ones: counts 3, 1, 2 give 0, 3, 4."""
-    firsts: list[int] = []
-    total = 0
-    for row in rows:
-        firsts.append(total)
-        total += row.token_count
-    return firsts
+def runs_at(piece: Piece, depth: int) -> list[tuple[int, int]]:
+    """The runs [start, end) of a piece's positions that compute loop `depth`.
+
+    All of them, but in a replay, where a token computes only the loops that it once ran: with
+    loops 4, 2, 4 positions 0 and 2 compute depth 2, as two runs.
+    """
+    if not piece.row.replay:
+        return [(piece.start, piece.end)]
+    runs: list[tuple[int, int]] = []
+    for position in range(piece.start, piece.end):
+        if _replayed_loops(piece.row, position) <= depth:
+            continue
+        if runs and runs[-1][1] == position:
+            runs[-1] = (runs[-1][0], position + 1)
+        else:
+            runs.append((position, position + 1))
+    return runs
 
 
-def last_packed_rows(rows: Sequence[Row]) -> list[int]:
-    """Where each row's last position lies among the packed ones."""
-    firsts = first_packed_rows(rows)
-    return [first + row.token_count - 1 for first, row in zip(firsts, rows, strict=True)]
+def exits_after(piece: Piece, depth: int, full_depth: int) -> list[Exited]:
+    """The replayed tokens of a piece that leave the loop after `depth`, short of full depth."""
+    loops = depth + 1
+    if not piece.row.replay or loops == full_depth:
+        return []
+    return [
+        Exited(owner_of(piece.row), piece.row.block_table, position, loops)
+        for position in range(piece.start, piece.end)
+        if _replayed_loops(piece.row, position) == loops
+    ]
+
+
+def _replayed_loops(row: Row, position: int) -> int:
+    return row.replay_depths[position - row.token_start]
+
+
+def prompt_spans(piece: Piece, depth: int) -> tuple[list[Span], list[int]]:
+    """A piece's spans at one depth, and the packed rows of their positions."""
+    owner, table = owner_of(piece.row), piece.row.block_table
+    runs = runs_at(piece, depth)
+    offset = piece.first_packed - piece.start
+    packed = [offset + position for start, end in runs for position in range(start, end)]
+    return [Span(owner, table, depth, start, end) for start, end in runs], packed
 
 
 def decode_spans(rows: Iterable[Row]) -> list[Span]:
@@ -89,12 +117,12 @@ def decode_spans(rows: Iterable[Row]) -> list[Span]:
     return spans
 
 
-def exited_tokens(rows: Iterable[Row], depths: int) -> list[Exited]:
+def exited_tokens(rows: Iterable[Row], full_depth: int) -> list[Exited]:
     """The tokens of DECODE_CODA rows that left the loop early."""
     return [
         Exited(owner_of(row), row.block_table, row.token_start, row.loops_done)
         for row in rows
-        if row.loops_done < depths
+        if row.loops_done < full_depth
     ]
 
 
@@ -107,8 +135,7 @@ def split_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 def positions_of(spans: Iterable[Span], device: torch.device) -> Tensor:
     """Token positions of all rows of a model call."""
-    positions = [p for span in spans for p in range(span.start, span.end)]
-    return index_tensor(positions, device)
+    return index_tensor([p for span in spans for p in range(span.start, span.end)], device)
 
 
 def state_rows_of(rows: Iterable[Row], device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlt_fsm.batch import BlockTable
 
-Owner = tuple[str, int]  # request id and generation
+from .written import Owner, Written, WrittenRecords
 
 
 class KVCacheError(Exception):
@@ -70,19 +70,16 @@ class Slots(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """A request's pages on the host, plane by plane, and how far each plane was written."""
+    """A request's pages on the host, plane by plane, and what of them was written."""
 
     keys: Tensor
     values: Tensor
     pages_per_plane: int
-    frontiers: tuple[int, ...]
+    written: Written
 
 
 class KVCache:
-    """K and V, each [num_blocks, layers, block_size, kv_heads, head_dim], zero at the start.
-
-    Positions count as written once they are enqueued; the device's own order supplies the rest.
-    """
+    """K and V, each [num_blocks, layers, block_size, kv_heads, head_dim], zero at the start."""
 
     def __init__(self, geometry: KVGeometry, num_blocks: int, device: torch.device) -> None:
         assert geometry.planes in {1, geometry.depths}, geometry
@@ -98,7 +95,7 @@ class KVCache:
         )
         self.keys = torch.zeros(shape, dtype=geometry.dtype, device=device)
         self.values = torch.zeros(shape, dtype=geometry.dtype, device=device)
-        self._frontiers: dict[Owner, list[int]] = {}  # positions [0, frontier) written, by plane
+        self._written = WrittenRecords(geometry.planes)
 
     def plane(self, depth: int) -> int:
         """The plane that holds `depth`."""
@@ -106,8 +103,7 @@ class KVCache:
 
     def frontier(self, owner: Owner, depth: int) -> int:
         """How many positions from 0 on are written at the plane of `depth`."""
-        frontiers = self._frontiers.get(owner)
-        return 0 if frontiers is None else frontiers[self.plane(depth)]
+        return self._written.frontier(owner, self.plane(depth))
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -123,7 +119,7 @@ class KVCache:
         self._check_history(spans)
         slots = self._addresses(spans)
         for span in spans:
-            self._extend(span.owner, self.plane(span.depth), span.end)
+            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
         return slots
 
     def write(self, layer: int, slots: Slots, keys: Tensor, values: Tensor) -> None:
@@ -159,7 +155,7 @@ class KVCache:
                 sources.append(token.table[token.exit_depth - 1][page])
                 targets.append(token.table[plane][page])
                 offsets.append(offset)
-                self._extend(token.owner, plane, token.position + 1)
+                self._written.extend(token.owner, plane, token.position, token.position + 1)
         if targets:
             source, target, at = map(self._tensor, (sources, targets, offsets))
             for pool in (self.keys, self.values):
@@ -167,30 +163,37 @@ class KVCache:
 
     # ---- a request as a whole ----------------------------------------------------------------
 
+    def begin(self, owner: Owner, cached: int) -> None:
+        """A request's first rows arrive; [0, cached) lie in pages that others wrote."""
+        self._written.begin(owner, cached)
+
+    def knows(self, owner: Owner) -> bool:
+        """Whether the request has begun, and was neither forgotten nor offloaded."""
+        return owner in self._written
+
     def forget(self, owner: Owner) -> None:
         """Nothing of `owner` counts as written any more."""
-        self._frontiers.pop(owner, None)
+        self._written.take(owner)
 
-    def save(self, owner: Owner, table: BlockTable) -> Pages:
-        """Copy a request's pages to the host."""
+    def offload(self, owner: Owner, table: BlockTable) -> Pages:
+        """Copy a request's pages to the host; here nothing of it counts as written any more."""
         self._check_table(owner, table)
         index = self._tensor([block for plane in table for block in plane])
         keys, values = (pool[index].to("cpu") for pool in (self.keys, self.values))
-        frontiers = self._frontiers.get(owner, [0] * self.geometry.planes)
-        return Pages(keys, values, len(table[0]), tuple(frontiers))
+        return Pages(keys, values, len(table[0]), self._written.take(owner))
 
-    def load(self, owner: Owner, table: BlockTable, pages: Pages) -> None:
-        """Bring saved pages into other blocks, as many per plane as were saved."""
+    def reload(self, owner: Owner, table: BlockTable, pages: Pages) -> None:
+        """Bring offloaded pages into other blocks, as many per plane as there were."""
         self._check_table(owner, table)
         if len(table[0]) != pages.pages_per_plane:
             raise KVCacheError(
-                f"{_name(owner)}: {pages.pages_per_plane} pages per plane were saved, "
+                f"{_name(owner)}: {pages.pages_per_plane} pages per plane were offloaded, "
                 f"{len(table[0])} blocks are given"
             )
         index = self._tensor([block for plane in table for block in plane])
         self.keys[index] = pages.keys.to(self.device)
         self.values[index] = pages.values.to(self.device)
-        self._frontiers[owner] = list(pages.frontiers)
+        self._written.put(owner, pages.written)
 
     # ---- checks ------------------------------------------------------------------------------
 
@@ -230,7 +233,7 @@ class KVCache:
                     f"{_name(span.owner)}: position {span.start} at depth {span.depth} would read "
                     f"uninitialised history: only {written} positions are written"
                 )
-            ahead[key] = max(written, span.end)
+            ahead[key] = self._written.frontier_after(*key, written, span.end)
 
     def _check_exit(self, token: Exited) -> None:
         self._check_table(token.owner, token.table)
@@ -239,22 +242,16 @@ class KVCache:
                 f"{_name(token.owner)}: exit depth {token.exit_depth} outside "
                 f"[1, {self.geometry.depths}]"
             )
-        written = self.frontier(token.owner, token.exit_depth - 1)
-        if not 0 <= token.position < written:
+        exit_plane = self.plane(token.exit_depth - 1)
+        if not self._written.has(token.owner, exit_plane, token.position):
             raise KVCacheError(
                 f"{_name(token.owner)}: position {token.position} never ran at depth "
-                f"{token.exit_depth - 1}: only {written} positions are written"
+                f"{token.exit_depth - 1}"
             )
         page = token.position // self.geometry.block_size
         if page >= len(token.table[0]):
             raise KVCacheError(f"{_name(token.owner)}: no page for position {token.position}")
         self._check_blocks(token.owner, [blocks[page] for blocks in token.table])
-        for depth in range(token.exit_depth, self.geometry.planes):
-            if token.position > (written := self.frontier(token.owner, depth)):
-                raise KVCacheError(
-                    f"{_name(token.owner)}: position {token.position} at depth {depth} would leave "
-                    f"a gap: only {written} positions are written"
-                )
 
     # ---- small parts -------------------------------------------------------------------------
 
@@ -270,12 +267,6 @@ class KVCache:
         if len(set(zip(blocks, offsets, strict=True))) != len(blocks):
             raise KVCacheError("two rows of one call write the same address")
         return Slots(self._tensor(blocks), self._tensor(offsets))
-
-    def _extend(self, owner: Owner, plane: int, end: int) -> None:
-        frontiers = self._frontiers.get(owner)
-        if frontiers is None:
-            frontiers = self._frontiers[owner] = [0] * self.geometry.planes
-        frontiers[plane] = max(frontiers[plane], end)
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)

@@ -109,7 +109,7 @@ class Driver:
         )
 
     def end(self, live):
-        self.runner.release(live.spec, live.state_row)
+        self.runner.release(live.spec)
         self.free_rows.append(live.state_row)
         self.free_blocks = [b for plane in live.block_table for b in plane] + self.free_blocks
 

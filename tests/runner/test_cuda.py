@@ -80,13 +80,15 @@ def test_a_snapshot_returns_to_another_row_and_other_blocks():
         live = driver.add("a", PROMPTS["a"], max_tokens=4, exit_threshold=0.7)
         while not live.is_finished:
             if moves:
-                driver.runner.snapshot(live.spec, live.state_row, live.block_table)
+                driver.runner.park(live.spec, live.state_row)
+                driver.runner.offload(live.spec, live.block_table)
                 driver.runner._started.cache.keys[
                     [b for plane in live.block_table for b in plane]
                 ] = float("nan")
                 live.state_row = (live.state_row + 1) % 4
                 live.block_table = tuple(reversed(live.block_table))
-                driver.runner.restore(live.spec, live.state_row, live.block_table)
+                driver.runner.unpark(live.spec, live.state_row)
+                driver.runner.reload(live.spec, live.block_table)
             driver.run([live])
         return completions([live])
 

@@ -169,10 +169,17 @@ def test_an_exit_that_never_ran_is_refused(position, exit_depth, words):
     )
 
 
-def test_an_exit_that_would_leave_a_gap_in_a_deeper_plane_is_refused():
+def test_an_exit_beyond_a_gap_stays_hidden_until_the_gap_closes():
+    """A replay: position 1 leaves after one loop before position 0 has done its second."""
     cache = pool()
-    fill(cache, depths=(0,), tokens=2)
-    assert "leave a gap" in unchanged_by(cache, lambda: cache.fill_exit(A, TABLE, 1, exit_depth=1))
+    fill(cache, depths=(0,), tokens=3)
+    cache.fill_exit(A, TABLE, 1, exit_depth=1)
+    assert [stored(cache, TABLE, plane, 1) for plane in range(3)] == [10, 10, 10]
+    assert cache.frontier(A, 1) == 0
+    late = Span(A, TABLE, 1, 2, 3)
+    assert "only 0 positions" in unchanged_by(cache, lambda: cache.prepare([late]))
+    cache.prepare([Span(A, TABLE, 1, 0, 1), late])
+    assert [cache.frontier(A, depth) for depth in range(3)] == [3, 3, 0]
 
 
 def test_a_reused_page_does_not_expose_what_its_last_owner_wrote():
@@ -201,15 +208,15 @@ def test_spans_of_one_request_may_follow_each_other_in_one_call():
     assert cache.frontier(A, 0) == 3
 
 
-def test_saved_pages_come_back_in_other_blocks_with_what_was_written():
+def test_offloaded_pages_come_back_in_other_blocks_with_what_was_written():
     cache = pool()
     fill(cache, depths=(0, 1), tokens=3)
-    pages = cache.save(A, TABLE)
-    cache.forget(A)
+    pages = cache.offload(A, TABLE)
+    assert not cache.knows(A)
     cache.keys.fill_(float("nan"))
     cache.values.fill_(float("nan"))
     moved = ((11, 9), (7, 5), (3, 1))
-    cache.load(A, moved, pages)
+    cache.reload(A, moved, pages)
     for position in range(3):
         assert [stored(cache, moved, plane, position) for plane in (0, 1)] == [10, 20]
     assert [cache.frontier(A, depth) for depth in range(3)] == [3, 3, 0]
@@ -218,6 +225,16 @@ def test_saved_pages_come_back_in_other_blocks_with_what_was_written():
 def test_pages_do_not_come_back_into_a_table_of_another_length():
     cache = pool()
     fill(cache, tokens=1)
-    pages = cache.save(A, TABLE)
-    message = unchanged_by(cache, lambda: cache.load(A, ((6,), (7,), (8,)), pages))
-    assert "2 pages per plane were saved, 1 blocks are given" in message
+    pages = cache.offload(A, TABLE)
+    message = unchanged_by(cache, lambda: cache.reload(A, ((6,), (7,), (8,)), pages))
+    assert "2 pages per plane were offloaded, 1 blocks are given" in message
+
+
+def test_pages_that_others_wrote_count_as_written_once_a_request_begins_behind_them():
+    cache = pool()
+    fill(cache, tokens=2)
+    behind = Span(B, TABLE, 2, 2, 3)
+    assert "only 0 positions" in unchanged_by(cache, lambda: cache.prepare([behind]))
+    cache.begin(B, cached=2)
+    cache.prepare([behind])
+    assert cache.frontier(B, 2) == 3

@@ -25,7 +25,7 @@ def dense(loaded, prompt, depths_or_rule, layout="last_exited", **kwargs):
 
 
 def hidden_of(driver, live):
-    return driver.runner._started.hidden[live.state_row]
+    return driver.runner._started.resident.hidden[live.state_row]
 
 
 def assert_same_cache(driver, live, reference):
@@ -207,15 +207,17 @@ def test_history_that_was_never_written_fails_the_batch():
     live.prefilled = 1
     with pytest.raises(Exception, match="uninitialised history"):
         driver.run([live])
+    driver.runner.release(live.spec)
     live.prefilled = 0
     driver.packed([live])
     assert live.is_finished
 
 
-def test_a_restarted_prompt_counts_nothing_of_its_first_run_as_written():
+def test_a_released_request_starts_over_with_nothing_written():
     driver = Driver()
     live = driver.add("a", [3, 4, 5, 6], max_tokens=2)
     driver.packed([live])
+    driver.runner.release(live.spec)
     driver.chunk = 1
     live.prefilled, live.work = 0, WorkKey.PROMPT_ATOMIC
     driver.run([live])
@@ -260,10 +262,8 @@ def test_a_context_the_model_does_not_have_is_refused(context):
 
 def test_work_that_this_runner_does_not_know_fails_the_batch():
     driver = Driver()
-    works = (WorkKey.DECODE_PRELUDE, WorkKey.PROMPT_PRELUDE)
-    for unknown in (works, (WorkKey.SPECULATIVE,)):
-        with pytest.raises(NotImplementedError, match="does not run here"):
-            driver.runner.submit(Batch(1, 1, Operation.PRELUDE, unknown, (), "test"))
+    with pytest.raises(NotImplementedError, match="SPECULATIVE does not run here"):
+        driver.runner.submit(Batch(1, 1, Operation.RECURRENT, (WorkKey.SPECULATIVE,), (), "test"))
 
 
 def test_close_gives_memory_back_and_may_be_called_twice():
