@@ -14,7 +14,7 @@ _DRIVERS: Final = ("sqlite", "sqlite+pysqlite")
 
 
 class Location(NamedTuple):
-    """`name` is for messages, `path` for checks, `url` for SQLAlchemy."""
+    """`name` is what the caller gave, for messages; `path` for checks, `url` for SQLAlchemy."""
 
     name: str
     path: Path
@@ -31,11 +31,11 @@ def locate(url_or_path: str | Path, *, read_only: bool) -> Location:
     if not text:
         raise LogUnavailable("the log's path is empty: give the path of an SQLite file")
     url = _parse(text) if "://" in text else URL.create("sqlite", database=text)
-    name = url.render_as_string(hide_password=True) if "://" in text else text
     database = url.database
     if url.drivername not in _DRIVERS or not database:
+        shown = url.render_as_string(hide_password=True)
         raise LogUnavailable(
-            f"{name}: this version keeps logs in SQLite files only: give a path or sqlite:///PATH"
+            f"{shown}: this version keeps logs in SQLite files only: give a path or sqlite:///PATH"
         )
     is_uri = database.startswith("file:")
     path = Path(unquote(database.removeprefix("file:"))) if is_uri else Path(database)
@@ -43,7 +43,7 @@ def locate(url_or_path: str | Path, *, read_only: bool) -> Location:
         if not is_uri:
             url = url.set(database="file:" + quote(database))
         url = url.update_query_dict({"mode": "ro", "uri": "true"})
-    return Location(name, path, url)
+    return Location(text, path, url)
 
 
 def _parse(text: str) -> URL:

@@ -19,6 +19,7 @@ _SENTENCES = {
     ),
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that the file and its folder may be used",
     sqlite3.SQLITE_PERM: "access is denied: check the permissions of the file and its folder",
+    sqlite3.SQLITE_IOERR: "reading or writing the file failed: check the disk",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy of it",
 }
 

@@ -13,7 +13,7 @@ from .port import EventRow, LogReader, MoveRow, RequestRow, RunInfo, StepRow
 from .schema import RUN_SHIFT
 from .sql_errors import translated
 
-CHUNK_ROWS: Final = 8192
+CHUNK_ROWS: Final = 2048
 
 _RUNS: Final = f"SELECT {', '.join(RunInfo._fields)} FROM run ORDER BY run_id"  # noqa: S608  # fixed names
 _MOVES: Final = "SELECT * FROM move ORDER BY move_id"

@@ -64,7 +64,7 @@ class SqlStore(EventLog):
 
     @property
     def name(self) -> str:
-        """The path or URL as it was given, a password hidden."""
+        """The path or URL as it was given."""
         return self._name
 
     def _open(self) -> None:
@@ -79,10 +79,12 @@ class SqlStore(EventLog):
         _is_log(driver, self._name)  # before anything is changed
         for pragma in _WRITER_PRAGMAS:
             driver.execute(pragma)
-        with self._writing.begin():  # finds a lock and a read-only file now, not at the first run
-            if not _is_log(driver, self._name):
+        with self._writing.begin():
+            if not _is_log(driver, self._name):  # asked again: another process may have made it
                 for statement in CREATE:
                     self._writing.exec_driver_sql(statement)
+            # Changes nothing, but a read-only file refuses it now and not at the first commit.
+            self._writing.exec_driver_sql("UPDATE run_log SET run_id = run_id WHERE FALSE")
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -123,7 +125,7 @@ class SqlStore(EventLog):
             self._reading = None
         if self._writing is not None:
             # Where others read, or no space is left, the WAL stays, with every committed row in it.
-            with suppress(sqlite3.OperationalError):
+            with suppress(sqlite3.DatabaseError):
                 driver = _driver(self._writing)
                 driver.execute("PRAGMA busy_timeout = 0")
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
