@@ -1,0 +1,140 @@
+"""Who references which KV block, and who sits in which state row, recounted from block lists.
+
+Counting only: every method returns what is wrong with the change as a phrase, or None, and applies
+what can be applied, so that one bad list does not make every later one look bad. S9 reports.
+"""
+
+from collections.abc import Container, Iterable
+
+from .facts import CacheFacts
+
+
+class BlockLedger:
+    """The pool of one run. A block is free when no request references it and no prefix keeps it."""
+
+    def __init__(self, requests: int, planes: int, cache: CacheFacts) -> None:
+        self.num_blocks = cache.num_blocks
+        self.planes = planes
+        self.block_size = cache.block_size
+        self.owned: list[set[int]] = [set() for _ in range(requests)]  # by ref
+        self.tokens: list[int] = [0] * requests  # by ref: positions its blocks can hold
+        self._references: dict[int, int] = {}  # block → requests that reference it, if any
+        self._prefix: set[int] = set()  # blocks that the prefix cache keeps
+        self._touched_by: dict[int, int] = {}  # freed block → ticket that may still touch it
+        self.host: dict[int, int] = {}  # ref → host blocks of its snapshot
+        self.state_rows: dict[int, int] = {}  # state row → ref
+        self._row_of: dict[int, int] = {}  # ref → state row
+
+    @property
+    def referenced(self) -> int:
+        """Distinct blocks that requests reference."""
+        return len(self._references)
+
+    @property
+    def prefix_only(self) -> int:
+        """Blocks that only the prefix cache keeps."""
+        return sum(1 for block in self._prefix if block not in self._references)
+
+    @property
+    def free(self) -> int:
+        """Blocks that anyone may take; 0 where the pool's size is unknown."""
+        return (self.num_blocks or 0) - self.referenced - self.prefix_only
+
+    @property
+    def host_blocks(self) -> int:
+        """Blocks' worth of snapshots on the host."""
+        return sum(self.host.values())
+
+    def owner(self, block: int) -> int | None:
+        """Some request that references the block (the one owner where nothing is shared)."""
+        return next((ref for ref, owned in enumerate(self.owned) if block in owned), None)
+
+    def unreferenced(self, blocks: Iterable[int]) -> int:
+        """How many of the blocks no request references."""
+        return sum(1 for block in blocks if block not in self._references)
+
+    def take(self, ref: int, blocks: Iterable[int], in_flight: Container[object]) -> str | None:
+        """Free blocks become the request's own."""
+        wrong = None
+        owned = self.owned[ref]
+        for block in blocks:
+            if self.num_blocks is not None and not 0 <= block < self.num_blocks:
+                wrong = wrong or f"block {block}, outside a pool of {self.num_blocks}"
+            elif block in self._references:
+                wrong = wrong or f"block {block}, which ref {self.owner(block)} references"
+            elif block in self._prefix:
+                wrong = wrong or f"block {block}, which the prefix cache keeps"
+            elif self._touched_by.get(block) in in_flight:
+                ticket = self._touched_by[block]
+                wrong = wrong or f"block {block}, which ticket {ticket} can still touch"
+            self._touched_by.pop(block, None)
+            if block not in owned:
+                owned.add(block)
+                self._references[block] = self._references.get(block, 0) + 1
+        self._set_tokens(ref)
+        return wrong
+
+    def share(self, ref: int, blocks: Iterable[int]) -> str | None:
+        """Blocks that the prefix cache keeps get one more reference."""
+        wrong = None
+        owned = self.owned[ref]
+        for block in blocks:
+            if block not in self._prefix:
+                wrong = wrong or f"block {block}, which the prefix cache does not keep"
+            if block not in owned:
+                owned.add(block)
+                self._references[block] = self._references.get(block, 0) + 1
+        self._set_tokens(ref)
+        return wrong
+
+    def drop(self, ref: int, blocks: Iterable[int], touched_by: int | None) -> str | None:
+        """The request no longer references the blocks; `touched_by` may still write to them."""
+        wrong = None
+        owned = self.owned[ref]
+        for block in blocks:
+            if block not in owned:
+                wrong = wrong or f"block {block}, which it does not reference"
+                continue
+            owned.discard(block)
+            left = self._references[block] - 1
+            if left:
+                self._references[block] = left
+                continue
+            del self._references[block]
+            if touched_by is not None:
+                self._touched_by[block] = touched_by
+        self._set_tokens(ref)
+        return wrong
+
+    def publish(self, blocks: Iterable[int]) -> None:
+        """The prefix cache keeps the blocks."""
+        self._prefix.update(blocks)
+
+    def evict(self, blocks: Iterable[int]) -> str | None:
+        """The prefix cache lets the blocks go."""
+        wrong = None
+        for block in blocks:
+            if block not in self._prefix:
+                wrong = wrong or f"block {block}, which the prefix cache does not keep"
+            self._prefix.discard(block)
+        return wrong
+
+    def seat(self, ref: int, row: int, rows: int | None) -> str | None:
+        """The request takes a state row; `rows` is how many there are."""
+        wrong = None
+        if row < 0 or (rows is not None and row >= rows):
+            wrong = f"state row {row} of {rows}"
+        elif row in self.state_rows:
+            wrong = f"state row {row}, which ref {self.state_rows[row]} owns"
+        self.state_rows[row] = ref
+        self._row_of[ref] = row
+        return wrong
+
+    def unseat(self, ref: int) -> None:
+        """The request's state row is free again."""
+        row = self._row_of.pop(ref, None)
+        if row is not None and self.state_rows.get(row) == ref:
+            del self.state_rows[row]
+
+    def _set_tokens(self, ref: int) -> None:
+        self.tokens[ref] = len(self.owned[ref]) // self.planes * self.block_size

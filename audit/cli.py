@@ -1,0 +1,26 @@
+"""`rlt-audit`: the composition root that puts the commands together."""
+
+import typer
+
+from .commands import verify
+
+app = typer.Typer(
+    name="rlt-audit",
+    help="Check and question the event logs of rlt-fsm. Example: rlt-audit verify run.db",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keep the commands' names, however few there are."""
+
+
+verify.register(app)
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,215 @@
+"""S13: the log itself is whole: every row is there, in order, readable and sealed."""
+
+import msgspec
+
+from ..chain import GENESIS, step_digest
+from ..facts import CloseData, OpenData, decode
+from ..legality import Move
+from ..reader import CAUSE, EXTRA, MOVE, REF, SEQ, Event
+from ..recount import Step
+from .base import Handler, Invariant
+
+
+class S13Log(Invariant):
+    """The log is gap-free, in order, sealed, and tells its run's beginning and end.
+
+    (a) seq is 1, 2, 3 … without gap; steps never fall; a `cause` is an earlier seq; every event has
+    a move and, if it is one of a request, a request that the log knows, and the columns and data
+    that its trigger must tell. (b) The first event is `open`, and its config and model are those of
+    the run's header (but for the model's name); it comes once, and nothing comes after `close`. (c)
+    Every step has its row, whose first_seq, last_seq and digest are those of its events; the chain
+    goes on from the recorded digest, so that each broken link is one finding; a last step that was
+    cut off has no row yet. (d) The run's own digest is the last step's, its last_seq the last
+    event's, its outcome the one that `close` tells. `transition` is a view of `event` in a native
+    log; where it is a table of its own, its rows are compared. A log without `close` is not a
+    finding but inconclusive.
+    """
+
+    id = "S13"
+
+    def prepare(self) -> None:
+        """Nothing is read; the chain begins at 32 zero bytes."""
+        run = self.recount.run
+        self._digest = GENESIS
+        self._due_seq = 1
+        self._last_step: int | None = None
+        self._names: dict[int | None, str | None] = {
+            ref: f"{row.request_id}#{row.generation}" for ref, row in run.requests.items()
+        }
+        self._names[None] = None
+        self._texts = {number: move.text() for number, move in run.moves.items()}
+        self.close_seq: int | None = None
+
+    def handler(self, move: Move) -> Handler | None:
+        """The run's own events."""
+        match move.trigger:
+            case "open":
+                return self._opened
+            case "close":
+                return self._closed
+            case _:
+                return None
+
+    # ---- the rows of a step, before anyone else reads them -----------------------------------
+
+    def readable(self, step: Step) -> list[Event]:
+        """Check the rows as rows; returns those that the other invariants can read."""
+        events, first_due = step.events, self._due_seq
+        if not events:
+            return events
+        if self._last_step is not None and step.number < self._last_step:
+            self._row(events[0], f"step {step.number} follows step {self._last_step}")
+        self._last_step = step.number
+        self._due_seq = events[-1][SEQ] + 1
+        self._check_frame(events[0])
+        columns = step.columns
+        seqs = columns[SEQ]
+        is_whole = (
+            seqs == tuple(range(first_due, first_due + len(events)))
+            and self._names.keys() >= set(columns[REF])
+            and self._texts.keys() >= set(columns[MOVE])
+            and not any(c is not None and c >= s for c, s in zip(columns[CAUSE], seqs, strict=True))
+        )
+        if is_whole:
+            return events
+        readable = []
+        for event in events:
+            if self._is_readable(event, first_due):
+                readable.append(event)
+            first_due = event[SEQ] + 1
+        return readable
+
+    def _is_readable(self, event: Event, due: int) -> bool:
+        """Say everything that is wrong with a row; False if no invariant can read it."""
+        seq, cause = event[SEQ], event[CAUSE]
+        if seq != due:
+            gap = (
+                f"seq {due} is missing" if seq == due + 1 else f"seq {due} to {seq - 1} are missing"
+            )
+            self._row(event, gap if seq > due else f"seq {seq} comes where {due} is due", due=due)
+        if cause is not None and not 0 < cause < seq:
+            self.found(event, f"Seq {seq} tells as its cause seq {cause}, which is not before it.")
+        if event[REF] not in self._names:
+            self._row(event, f"seq {seq} is of ref {event[REF]}, which the log does not name")
+            return False
+        if event[MOVE] not in self._texts:
+            self._row(event, f"seq {seq} has move {event[MOVE]}, which the log does not define")
+            return False
+        return True
+
+    def _check_frame(self, first: Event) -> None:
+        """`open` comes first, and nothing comes after `close`."""
+        if self.close_seq is not None:
+            self._row(first, f"seq {first[SEQ]} comes after `close` (seq {self.close_seq})")
+        move = self.recount.run.moves.get(first[MOVE])
+        if first[SEQ] == 1 and move is not None and move.trigger != "open":
+            self._row(first, f"the run begins with `{move.trigger}`, not with `open`")
+
+    def _row(self, event: Event, what: str, **evidence: object) -> None:
+        self.found(event, f"{what[0].upper()}{what[1:]}.", part="row", **evidence)
+
+    def malformed(self, event: Event, what: str) -> None:
+        """A row that another invariant could not read; `what` says why."""
+        self._row(event, f"seq {event[SEQ]} cannot be read: {what}")
+
+    # ---- the run's own events ----------------------------------------------------------------
+
+    def _opened(self, event: Event) -> None:
+        if event[SEQ] != 1:
+            self._row(event, f"the run is opened again at seq {event[SEQ]}")
+            return
+        told = decode(event[EXTRA], OpenData)
+        info = self.recount.run.info
+        for name, text, raw in (
+            ("config", info.config, told.config),
+            ("model", info.model, told.model),
+        ):
+            recorded, opened = _without_name(text), _without_name(bytes(raw))
+            if recorded != opened:
+                where = _first_difference(recorded, opened)
+                self.found(
+                    event,
+                    f"The run's header and its `open` differ in {name}{where[0]}: {where[1]} and "
+                    f"{where[2]}.",
+                    field=f"{name}{where[0]}",
+                    header=where[1],
+                    open=where[2],
+                )
+
+    def _closed(self, event: Event) -> None:
+        self.close_seq = event[SEQ]
+        outcome = decode(event[EXTRA], CloseData).outcome
+        recorded = self.recount.run.info.outcome
+        if recorded != outcome:
+            self.found(
+                event,
+                f"The run's outcome is recorded as {recorded}; its `close` tells {outcome}.",
+                recorded=recorded,
+                outcome=outcome,
+            )
+
+    # ---- the seal of a step ------------------------------------------------------------------
+
+    def after_step(self, step: Step) -> None:
+        """Compare the row with the events; the chain goes on from the recorded digest."""
+        row = step.row
+        if row is None:
+            if step.has_ended and not step.is_before_recovery:
+                self.found_in_step(
+                    step, f"Step {step.number} has {len(step.events)} events, but no row in `step`."
+                )
+            return
+        first = step.events[0][SEQ] if step.events else row.last_seq + 1
+        last = step.events[-1][SEQ] if step.events else row.last_seq
+        self.compare_row(step, row, "first_seq", first)
+        self.compare_row(step, row, "last_seq", last)
+        names, texts = self._names, self._texts
+        digest = step_digest(self._digest, step.number, step.columns, names, texts)
+        self._digest = row.digest
+        if digest != row.digest:
+            self.found_in_step(
+                step,
+                f"Step {step.number} is sealed with digest {row.digest.hex()[:16]}…; its "
+                f"{len(step.events)} events (seq {first} to {last}) give {digest.hex()[:16]}….",
+                recorded=row.digest.hex(),
+                recomputed=digest.hex(),
+                first_seq=first,
+                last_seq=last,
+            )
+
+    def at_end(self, last: Step) -> None:
+        """Compare the header's digest and last_seq with those of the last step."""
+        info = self.recount.run.info
+        if self.close_seq is None:
+            return
+        if info.digest is not None and info.digest != self._digest.hex():
+            self.found_in_step(
+                last,
+                f"The run's digest is recorded as {info.digest[:16]}…; its last step's is "
+                f"{self._digest.hex()[:16]}….",
+                recorded=info.digest,
+                last_step=self._digest.hex(),
+            )
+        if info.last_seq != self._due_seq - 1:
+            self.found_in_step(
+                last,
+                f"The run's last_seq is recorded as {info.last_seq}; its last event is seq "
+                f"{self._due_seq - 1}.",
+                recorded=info.last_seq,
+                last_event=self._due_seq - 1,
+            )
+
+
+def _without_name(text: str | bytes) -> object:
+    value: object = msgspec.json.decode(text)
+    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, dict) else value
+
+
+def _first_difference(left: object, right: object) -> tuple[str, object, object]:
+    """The path of the first field that differs, and its two values."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted({*left, *right}):
+            if left.get(key) != right.get(key):
+                path, a, b = _first_difference(left.get(key), right.get(key))
+                return f".{key}{path}", a, b
+    return "", left, right

@@ -1,0 +1,280 @@
+"""S1 to S5: the request machines, and what must hold between them after every event."""
+
+from collections.abc import Callable
+
+from rlt_fsm.machines import HELD, IDLE, NULL
+from rlt_fsm.states import RequestStatus
+
+from ..legality import MACHINE_NAMES, Move, judge
+from ..reader import REF, Event
+from ..recount import Step
+from .base import Handler, Invariant
+
+WAITING, ACTIVE, FINISHED = (
+    RequestStatus.WAITING.value,
+    RequestStatus.ACTIVE.value,
+    RequestStatus.FINISHED.value,
+)
+MAY_HOLD_A_SLOT = (ACTIVE, RequestStatus.TRANSFERRING.value, FINISHED)
+
+
+class S1Legal(Invariant):
+    """Every move is declared, and continues from where its machines are.
+
+    For each event of a request: (a) the move (which machines it moves, from where to where) is
+    declared for its trigger in the joint table; (b) each machine that it moves is in the move's
+    source state, recounted from the request's earlier events; (c) each machine that the trigger
+    could move but this event leaves alone is in a state in which the table lets it stay (`retire`
+    leaves the slot alone only where it is FREE). After a finding the recount goes on from the
+    event's own destination, so that one wrong row is one finding. The ticket machine is S11's.
+    """
+
+    id = "S1"
+
+    def handler(self, move: Move) -> Handler | None:
+        """A check for this move, with what the table says looked up once."""
+        if not move.is_of_request:
+            return None
+        verdict = judge(move)
+        states = self._states()
+        edges = [
+            (name, of, edge[0], edge[1])
+            for name, of, edge in zip(MACHINE_NAMES, states, move.edges, strict=True)
+            if edge is not None
+        ]
+        stays = [
+            (name, of, stay)
+            for name, of, stay in zip(MACHINE_NAMES, states, verdict.stays, strict=True)
+            if stay is not None
+        ]
+        if verdict.is_declared and not edges and not stays:
+            return None
+        if verdict.is_declared and not stays and len(edges) == 1:
+            return self._one_machine(move, *edges[0])
+
+        def check(event: Event) -> None:
+            ref = event[REF]
+            if not verdict.is_declared:
+                self._undeclared(event, move)
+            for name, of, allowed in stays:
+                if of[ref] not in allowed:
+                    self._may_not_stay(event, move, name, of[ref], allowed)
+            for name, of, source, dest in edges:
+                if of[ref] != source:
+                    self._wrong_source(event, move, name, source, of[ref])
+                of[ref] = dest
+
+        return check
+
+    def _states(self) -> tuple[list[str], list[str], list[str], list[str]]:
+        recount = self.recount
+        return recount.status, recount.work, recount.slot, recount.kv
+
+    def _one_machine(
+        self, move: Move, name: str, states: list[str], source: str, dest: str
+    ) -> Handler:
+        """The frequent case (`select`, `enqueue`): one machine moves, no other is asked."""
+
+        def check(event: Event) -> None:
+            ref = event[REF]
+            if states[ref] != source:
+                self._wrong_source(event, move, name, source, states[ref])
+            states[ref] = dest
+
+        return check
+
+    def _wrong_source(self, event: Event, move: Move, machine: str, source: str, is_: str) -> None:
+        self.found(
+            event,
+            f"`{move.trigger}` of {self.recount.name(event[REF])} moves {machine} from {source}, "
+            f"but {machine} is {is_}.",
+            part="source",
+            machine=machine,
+            source=source,
+            state=is_,
+            move=move.text(),
+        )
+
+    def _may_not_stay(
+        self, event: Event, move: Move, machine: str, is_: str, allowed: frozenset[str]
+    ) -> None:
+        self.found(
+            event,
+            f"`{move.trigger}` of {self.recount.name(event[REF])} leaves {machine} in {is_}; the "
+            f"table lets it stay only in {' or '.join(sorted(allowed))}.",
+            part="table",
+            machine=machine,
+            state=is_,
+            move=move.text(),
+        )
+
+    def _undeclared(self, event: Event, move: Move) -> None:
+        moved = ", ".join(
+            f"{name} {edge[0]}→{edge[1]}"
+            for name, edge in zip(MACHINE_NAMES, move.edges, strict=True)
+            if edge is not None
+        )
+        self.found(
+            event,
+            f"`{move.trigger}` of {self.recount.name(event[REF])} moves {moved or 'nothing'}; the "
+            "joint table has no such move.",
+            part="table",
+            move=move.text(),
+        )
+
+
+class S2SlotLimit(Invariant):
+    """Held slots never exceed max_num_seqs.
+
+    Counted as the requests whose slot machine went to HELD and has not come back. A step's row
+    must tell the number of held slots that its events leave (`slots_held`).
+    """
+
+    id = "S2"
+
+    def handler(self, move: Move) -> Handler | None:
+        """Only moves of the slot machine matter."""
+        if move.slot is None:
+            return None
+        holders = self.recount.slot_holders
+        limit = self.recount.config.scheduler.max_num_seqs
+
+        def take(event: Event) -> None:
+            holders.add(event[REF])
+            if limit is not None and len(holders) > limit:
+                self.found(
+                    event,
+                    f"{self.recount.name(event[REF])} takes slot {len(holders)} of {limit}.",
+                    slots_held=len(holders),
+                    max_num_seqs=limit,
+                    holders=sorted(self.recount.name(ref) for ref in holders),
+                )
+
+        def give_back(event: Event) -> None:
+            holders.discard(event[REF])
+
+        return take if move.slot[1] == HELD else give_back
+
+    def after_step(self, step: Step) -> None:
+        """Hold the row's `slots_held` against the count."""
+        if step.row is not None:
+            self.compare_row(step, step.row, "slots_held", len(self.recount.slot_holders))
+
+
+def _moves(move: Move, *machines: str) -> bool:
+    return any(getattr(move, machine) is not None for machine in machines)
+
+
+class S3ActiveHoldsSlot(Invariant):
+    """Every ACTIVE request holds exactly one slot.
+
+    After each event that moves a request's status or slot: status ACTIVE requires slot HELD. That
+    it holds no second one follows from S1: a slot is taken only from FREE.
+    """
+
+    id = "S3"
+
+    def handler(self, move: Move) -> Handler | None:
+        """Only moves of status and slot matter."""
+        if not _moves(move, "status", "slot"):
+            return None
+        status, slot = self.recount.status, self.recount.slot
+
+        def check(event: Event) -> None:
+            ref = event[REF]
+            if status[ref] == ACTIVE and slot[ref] != HELD:
+                self.found(
+                    event,
+                    f"{self.recount.name(ref)} is ACTIVE after `{move.trigger}` without a slot.",
+                    slot=slot[ref],
+                    trigger=move.trigger,
+                )
+
+        return check
+
+
+class S4SlotHasOwner(Invariant):
+    """Every held slot belongs to a request that is ACTIVE, TRANSFERRING or FINISHED, not retired.
+
+    After each event that moves a request's status or slot: slot HELD requires one of these.
+    """
+
+    id = "S4"
+
+    def handler(self, move: Move) -> Handler | None:
+        """Only moves of status and slot matter."""
+        if not _moves(move, "status", "slot"):
+            return None
+        status, slot = self.recount.status, self.recount.slot
+
+        def check(event: Event) -> None:
+            ref = event[REF]
+            if slot[ref] == HELD and status[ref] not in MAY_HOLD_A_SLOT:
+                is_ = "retired" if status[ref] == NULL else status[ref]
+                self.found(
+                    event,
+                    f"{self.recount.name(ref)} still holds a slot after `{move.trigger}`, "
+                    f"although it is {is_}.",
+                    status=status[ref],
+                    trigger=move.trigger,
+                )
+
+        return check
+
+
+class S5PendingWork(Invariant):
+    """A request has pending work (QUEUED or TAKEN) only while ACTIVE; a WAITING one just waits.
+
+    After each event that moves a request's status, or moves its work out of IDLE or PARKED or into
+    one of them: QUEUED and TAKEN require ACTIVE, and PARKED requires WAITING. That it has at most
+    one pending key follows from there being one work machine. A step's row must tell the number of
+    WAITING requests that its events leave (`waiting`): that they are in the queue, once each.
+    """
+
+    id = "S5"
+
+    def handler(self, move: Move) -> Handler | None:
+        """Work that goes on between QUEUED and TAKEN cannot break the rule."""
+        check = self._check(move) if self._can_break(move) else None
+        if move.status is None or WAITING not in move.status:
+            return check
+        waiting = self.recount.waiting
+        count = waiting.add if move.status[1] == WAITING else waiting.discard
+
+        def count_and_check(event: Event) -> None:
+            count(event[REF])
+            if check is not None:
+                check(event)
+
+        return count_and_check
+
+    @staticmethod
+    def _can_break(move: Move) -> bool:
+        still = ("IDLE", "PARKED")
+        return move.status is not None or (
+            move.work is not None and any(state.startswith(still) for state in move.work)
+        )
+
+    def _check(self, move: Move) -> Callable[[Event], None]:
+        status, work = self.recount.status, self.recount.work
+
+        def check(event: Event) -> None:
+            ref = event[REF]
+            if work[ref] == IDLE:
+                return
+            needed = WAITING if work[ref].startswith("PARKED") else ACTIVE
+            if status[ref] != needed:
+                self.found(
+                    event,
+                    f"{self.recount.name(ref)} is {status[ref]} after `{move.trigger}` with work "
+                    f"{work[ref]}, which only {needed} allows.",
+                    status=status[ref],
+                    work=work[ref],
+                )
+
+        return check
+
+    def after_step(self, step: Step) -> None:
+        """Hold the row's `waiting` against the count."""
+        if step.row is not None:
+            self.compare_row(step, step.row, "waiting", len(self.recount.waiting))

@@ -1,0 +1,141 @@
+"""Opens a log and gives its runs: header, requests, decoded moves, streaming events and step rows.
+
+Reads through the log port only and never writes. What the facts mean is not decided here.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Self, TypeVar, cast
+
+import msgspec
+
+from rlt_fsm.errors import LogError
+from rlt_fsm.log.event_log import EventLog
+from rlt_fsm.log.port import EventStore, LogReader, RequestRow, RunInfo, StepRow
+
+from .facts import ConfigFacts, ModelFacts, decode
+from .legality import Move, read_move
+
+T = TypeVar("T")
+
+
+class Event(NamedTuple):
+    """An event's columns, typed as a well-formed row of its trigger has them (`log.port.EventRow`).
+
+    Rows may be plain tuples of this shape: use the column numbers below, never the names.
+    """
+
+    seq: int
+    step: int
+    ticket: int
+    t_ns: int
+    ref: int
+    move: int
+    blocks: int
+    cause: int | None
+    reason: str | None
+    a: int
+    b: int
+    c: int
+    d: float | int | None
+    e: int
+    extra: str | None
+
+
+SEQ: Final = 0
+STEP: Final = 1
+TICKET: Final = 2
+REF: Final = 4
+MOVE: Final = 5
+BLOCKS: Final = 6
+CAUSE: Final = 7
+REASON: Final = 8
+A: Final = 9
+B: Final = 10
+C: Final = 11
+D: Final = 12
+E: Final = 13
+EXTRA: Final = 14
+
+
+class RunLog:
+    """One run of a log as it stands now, to be read once, also while it is being written.
+
+    `requests` by ref and `moves` by number are complete for the events that `events` streams.
+    """
+
+    def __init__(self, reader: LogReader, run_id: int) -> None:
+        self._reader = reader
+        # Bounds what is read, so it comes first: all that these events refer to is there already.
+        self._events = cast("Iterator[Event]", reader.events(run_id))
+        self.info: RunInfo = next(info for info in reader.runs() if info.run_id == run_id)
+        self.config = self._header("config", self.info.config, ConfigFacts)
+        self.model = self._header("model", self.info.model, ModelFacts)
+        self.moves: dict[int, Move] = {row[0]: read_move(row) for row in reader.moves(run_id)}
+        self.requests: dict[int, RequestRow] = {row[0]: row for row in reader.requests(run_id)}
+
+    def _header(self, name: str, text: str, into: type[T]) -> T:
+        try:
+            return decode(text, into)
+        except msgspec.MsgspecError as error:
+            raise LogError(f"run {self.info.run_id}: its {name} cannot be read: {error}") from error
+
+    def events(self) -> Iterator[Event]:
+        """The events in order of seq."""
+        return self._events
+
+    def steps(self) -> Iterator[StepRow]:
+        """The steps that have ended, in order; there may be newer ones than the events."""
+        return map(StepRow._make, self._reader.steps(self.info.run_id))
+
+
+class Log:
+    """A log opened for reading: a context manager over its runs."""
+
+    def __init__(self, store: EventStore, *, owned: bool) -> None:
+        self._store = store
+        self._owned = owned
+        self._reader = store.reader()
+
+    @property
+    def name(self) -> str:
+        """The path or URL, for messages."""
+        return self._store.name
+
+    def runs(self) -> list[RunInfo]:
+        """Every run's header, by run number."""
+        return self._reader.runs()
+
+    def run(self, run_id: int) -> RunLog:
+        """One run.
+
+        Raises:
+            LogError: there is no such run, or its header cannot be read.
+        """
+        known = [info.run_id for info in self.runs()]
+        if run_id not in known:
+            numbers = ", ".join(map(str, known)) or "none"
+            raise LogError(f"{self.name}: there is no run {run_id}; its runs: {numbers}")
+        return RunLog(self._reader, run_id)
+
+    def close(self) -> None:
+        """Let the file go, if it was opened here."""
+        if self._owned:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_log(db: "str | os.PathLike[str] | EventStore") -> Log:
+    """Open a log for reading: a path, a URL, or an open EventLog, which stays its owner's to close.
+
+    Raises:
+        LogError: missing, not a log, of an unknown schema, or locked; one sentence says which.
+    """
+    if isinstance(db, (str, os.PathLike)):
+        return Log(EventLog.open_for_reading(os.fspath(db)), owned=True)
+    return Log(db, owned=False)

@@ -1,0 +1,114 @@
+"""What a run's events add up to so far: the auditor's own tally, shared by the invariants.
+
+Each part is written by one writer, named beside it, and read by all. It is independent of the
+engine's fold: a checker that reuses what it checks is worthless.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rlt_fsm.log.port import StepRow
+from rlt_fsm.machines import FREE, IDLE, NONE, NULL
+
+from .block_ledger import BlockLedger
+from .facts import Params, SubmitData, decode
+from .reader import EXTRA, REF, SEQ, Event, RunLog
+
+EMPTY_COLUMNS: Final[list[Sequence[object]]] = [()] * len(Event._fields)
+
+
+class Request:
+    """An accepted request's own facts. `submitted_seq` orders arrivals."""
+
+    __slots__ = ("params", "prompt_len", "submitted_seq")
+
+    def __init__(self, prompt_len: int, params: Params, submitted_seq: int) -> None:
+        self.prompt_len = prompt_len
+        self.params = params
+        self.submitted_seq = submitted_seq
+
+    @property
+    def capacity(self) -> int:
+        """Positions that need KV: the last output is never fed back."""
+        return self.prompt_len + self.params.max_tokens - 1
+
+
+class Ticket:
+    """One batch: its state in the ticket machine and, until it is retired, its requests."""
+
+    __slots__ = ("number", "refs", "state", "submitted_seq")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.refs: dict[int, int] = {}  # ref → its last row
+        self.state: str = NULL
+        self.submitted_seq = 0
+
+
+class Step:
+    """One step that was read. `row` is None where the log has none (yet)."""
+
+    __slots__ = (
+        "columns", "events", "has_close", "is_before_recovery", "is_last", "number", "row",
+        "ticket",
+    )  # fmt: skip
+
+    def __init__(self, number: int, events: list[Event], row: StepRow | None) -> None:
+        self.number = number
+        self.events = events
+        self.columns: list[Sequence[object]] = list(zip(*events, strict=True)) or EMPTY_COLUMNS
+        self.row = row
+        self.is_last = False  # no later event is in the log
+        self.is_before_recovery = False  # the run crashed in it
+        self.has_close = False
+        self.ticket: int | None = None  # of its submit_batch
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is still to come."""
+        return self.row is not None or not self.is_last
+
+
+class Recount:
+    """The tally of one run."""
+
+    def __init__(self, run: RunLog) -> None:
+        self.run = run
+        self.config = run.config
+        self.model = run.model
+        size = 1 + max(run.requests, default=-1)
+        # By ref, written by S1 as each event is read.
+        self.status: list[str] = [NULL] * size
+        self.work: list[str] = [IDLE] * size
+        self.slot: list[str] = [FREE] * size
+        self.kv: list[str] = [NONE] * size
+        # By ref, written by `submitted`; None before submit and for a request that was refused.
+        self.requests: list[Request | None] = [None] * size
+        # By ref (None: events of tickets and the run), written by the pass after each event.
+        self.latest_seq: dict[int | None, int] = {}
+        # By ref, written by S8: outputs so far.
+        self.outputs: list[int] = [0] * size
+        # Written by S6 (rows) and S11 (states).
+        self.tickets: dict[int, Ticket] = {}
+        self.in_flight: dict[int, Ticket] = {}  # submitted and not retired
+        # Written by S9.
+        self.blocks = BlockLedger(size, run.model.planes, run.config.cache)
+        # Written by S2 and S5.
+        self.slot_holders: set[int] = set()
+        self.waiting: set[int] = set()
+
+    def name(self, ref: int) -> str:
+        """A request as people write it: its id, with the generation from the second on."""
+        row = self.run.requests.get(ref)
+        if row is None:
+            return f"ref {ref}"
+        return row.request_id if row.generation == 1 else f"{row.request_id}#{row.generation}"
+
+    def submitted(self, event: Event) -> None:
+        """Take a request's facts from its `submit`."""
+        data = decode(event[EXTRA], SubmitData)
+        self.requests[event[REF]] = Request(len(data.prompt_token_ids), data.params, event[SEQ])
+
+    def required_blocks(self, tokens: int) -> int:
+        """Physical blocks over all planes that hold `tokens` positions."""
+        return -(-tokens // self.config.cache.block_size) * self.model.planes

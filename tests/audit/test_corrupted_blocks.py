@@ -1,0 +1,99 @@
+"""S9: blocks, positions and state rows that do not add up."""
+
+from __future__ import annotations
+
+import pytest
+from checking import assert_first
+from reseal import Tampered
+
+
+def test_s9_finds_a_block_with_two_owners(tampered: Tampered) -> None:
+    first, second = tampered.all("admit")[:2]
+    second.tell(take=[first.data["take"][0], *second.data["take"][1:]])
+    finding = assert_first(tampered, "S9", second)
+    assert "takes block 0" in finding.message
+
+
+def test_s9_finds_a_block_outside_the_pool(tampered: Tampered) -> None:
+    admit = tampered.all("admit")[0]
+    admit.tell(take=[*admit.data["take"][:-1], 60])
+    assert_first(tampered, "S9", admit)
+
+
+def test_s9_finds_a_block_that_a_ticket_in_flight_can_still_touch(tampered: Tampered) -> None:
+    """The last batch of `c` retires only after its blocks went to the next request."""
+    retired = tampered.all("retire", lambda e: e.ref == 2)[0]
+    batch = next(e for e in reversed(tampered.all("retire_batch")) if e.seq < retired.seq)
+    admit = tampered.all("admit", lambda e: e.ref == 5)[0]
+    tampered.drop(batch)
+    tampered.insert_after(admit, batch)
+    batch.step = admit.step
+    finding = assert_first(tampered, "S9", admit)
+    assert f"ticket {batch.ticket} can still touch" in finding.message
+
+
+def test_s9_finds_a_block_that_is_dropped_by_somebody_else(tampered: Tampered) -> None:
+    retire = tampered.all("retire", lambda e: e.ref == 1)[0]
+    retire.tell(drop=[0, *retire.data["drop"][1:]])
+    assert_first(tampered, "S9", retire)
+
+
+def test_s9_finds_a_block_that_is_not_given_back(tampered: Tampered) -> None:
+    retire = tampered.all("retire", lambda e: e.ref == 0)[0]
+    retire.tell(drop=retire.data["drop"][4:])
+    finding = assert_first(tampered, "S9", retire)
+    assert finding.evidence["recounted"] == 4
+
+
+def test_s9_finds_an_event_with_a_wrong_number_of_blocks(tampered: Tampered) -> None:
+    select = tampered.selects("DECODE_RECURRENT")[0]
+    select.blocks -= 4
+    finding = assert_first(tampered, "S9", select)
+    assert (finding.evidence["recorded"], finding.evidence["recounted"]) == (12, 16)
+
+
+def test_s9_finds_an_event_that_tells_no_number_of_blocks(tampered: Tampered) -> None:
+    select = tampered.selects("DECODE_CODA")[0]
+    select.blocks = None
+    assert_first(tampered, "S9", select)
+
+
+def test_s9_finds_a_reservation_that_is_too_small(tampered: Tampered) -> None:
+    admit = tampered.all("admit")[0]
+    admit.tell(take=admit.data["take"][:-4])
+    later = [e for e in tampered.events if e.ref == admit.ref and e.seq >= admit.seq]
+    for event in later[:-1]:
+        event.blocks -= 4
+    later[-1].tell(drop=later[-1].data["drop"][:-4])
+    finding = assert_first(tampered, "S9", admit)
+    assert (finding.evidence["blocks"], finding.evidence["due"]) == (12, 16)
+
+
+def test_s9_finds_a_need_that_is_not_the_requests(tampered: Tampered) -> None:
+    admit = tampered.all("admit")[0]
+    admit.tell(need=12)
+    assert_first(tampered, "S9", admit)
+
+
+def test_s9_finds_a_list_of_blocks_that_leaves_a_plane_short(tampered: Tampered) -> None:
+    admit = tampered.all("admit")[1]
+    admit.tell(take=admit.data["take"][:-1])
+    assert_first(tampered, "S9", admit)
+
+
+@pytest.mark.parametrize("row", [0, 3, None])
+def test_s9_finds_a_state_row_that_is_not_free(tampered: Tampered, row: int | None) -> None:
+    admit = tampered.all("admit")[1]
+    admit.tell(state_row=row)
+    assert_first(tampered, "S9", admit)
+
+
+@pytest.mark.parametrize("column", ["blocks_free", "blocks_prefix_only", "host_blocks"])
+def test_s9_finds_a_step_that_tells_other_numbers_of_blocks(
+    tampered: Tampered, column: str
+) -> None:
+    step = tampered.steps[5]
+    setattr(step, column, getattr(step, column) + 1)
+    finding = assert_first(tampered, "S9", sealed=False)
+    assert finding.evidence["column"] == column
+    assert finding.step == step.step

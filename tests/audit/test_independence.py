@@ -1,0 +1,44 @@
+"""A checker that reuses what it checks is worthless: what the auditor may import."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import audit
+from audit.invariants import ALL, S13Log
+
+ROOT = Path(audit.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+ALLOWED = {
+    "rlt_fsm.errors",
+    "rlt_fsm.log.event_log",
+    "rlt_fsm.log.port",
+    "rlt_fsm.machines",
+    "rlt_fsm.states",
+}
+THIS_ISSUE = [
+    *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S11", "S12", "S13"),
+    *("D1", "D2", "L1"),
+]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_auditor_imports_declarations_and_the_log_port_alone(path: Path) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            imported.add(node.module)
+    ours = {name for name in imported if name and name.split(".")[0] in ("rlt_fsm", "runner")}
+    assert ours <= ALLOWED
+
+
+def test_there_is_one_class_for_each_id_and_it_says_what_it_reads() -> None:
+    rules = [*ALL, S13Log]
+    assert sorted(rule.id for rule in rules) == sorted(THIS_ISSUE)
+    for rule in rules:
+        assert len(rule.__doc__ or "") > 80, rule.id
