@@ -8,7 +8,7 @@ import sys
 
 import structlog
 
-_DEFAULT_PROCESSORS = [
+_DEFAULT_PROCESSORS: list[structlog.typing.Processor] = [
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
     structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
