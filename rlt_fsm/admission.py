@@ -86,7 +86,7 @@ class Admission:
             Admitted(
                 request.ref,
                 WorkKey.PROMPT_ATOMIC if atomic else WorkKey.PROMPT_PRELUDE,
-                blocks_needed=demand.total,
+                blocks_needed=demand.need,
                 cached_tokens=len(demand.shared) * state.block_size,
                 state_row=state.free_state_rows[-1],
                 blocks=state.pool.peek(demand.take),

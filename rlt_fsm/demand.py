@@ -10,10 +10,12 @@ from .state import EngineState, Request
 class Demand(NamedTuple):
     """What entering asks for, in blocks.
 
-    `total` must be obtainable for it to be wise (pages that only the prefix cache holds and that
-    it will share included), `take` is taken at once, `shared` are the prefix pages it finds.
+    `need` covers its positions, shared pages included. `total` must be obtainable for entering to
+    be wise (pages that only the prefix cache holds and that it will share included), `take` is
+    taken at once, `shared` are the prefix pages it finds.
     """
 
+    need: int
     total: int
     take: int
     shared: list[Page]
@@ -22,14 +24,14 @@ class Demand(NamedTuple):
 def entry_demand(state: EngineState, request: Request) -> Demand:
     """What a waiting request must find to enter or resume."""
     if request.kv == "RESIDENT":
-        return Demand(0, 0, [])
+        return Demand(request.blocks, 0, 0, [])
     if request.kv == "OFFLOADED":
-        return Demand(request.host_blocks, request.host_blocks, [])
+        return Demand(request.host_blocks, request.host_blocks, request.host_blocks, [])
     shared = state.prefixes.run(request.page_keys)
     own = len(shared) * state.planes
-    take = _blocks(state, _initial_tokens(state, request, len(shared))) - own
-    budget = _blocks(state, _budget_tokens(state, request)) - own
-    return Demand(max(budget, take) + claimed(state, shared), take, shared)
+    first = _blocks(state, _initial_tokens(state, request, len(shared)))
+    need = max(first, _blocks(state, _budget_tokens(state, request)))
+    return Demand(need, need - own + claimed(state, shared), first - own, shared)
 
 
 def growth_demand(state: EngineState, request: Request, tokens: int) -> int:

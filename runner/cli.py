@@ -57,47 +57,64 @@ def _root(
         typer.echo(context.get_help())
 
 
+# ---- options of `run` --------------------------------------------------------------------------
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="demo, sim, a local folder or a hub id.  [default: demo, or the workload's own]",
+    ),
+]
+Prompts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="A text to complete; repeat it.  [default: a few sums]"),
+]
+WorkloadFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Run this rlt-workload/1 file and check its expect."),
+]
+Database = Annotated[
+    str, typer.Option(metavar="FILE", help="The event log: a new run is added to it.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="SECTION.FIELD=VALUE", help="Change a field of the config; repeat it."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+NoAudit = Annotated[bool, typer.Option("--no-audit", help="Do not audit the log.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample.")]
+Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
+TopP = Annotated[float | None, typer.Option(help="Nucleus mass.")]
+TopK = Annotated[int | None, typer.Option(help="-1 is off.")]
+Seed = Annotated[int | None, typer.Option(help="Decides every draw.")]
+MinLoops = Annotated[int | None, typer.Option(help="Fewest loops of a token.")]
+MaxLoops = Annotated[int | None, typer.Option(help="Most loops of a token.")]
+ExitThreshold = Annotated[
+    float | None, typer.Option(help="Leave the loop at this exit probability; 1 is never.")
+]
+
+
 @app.command()
 def run(
     *,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="demo, sim, a local folder or a hub id.  [default: demo, or the workload's own]",
-        ),
-    ] = None,
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="A text to complete; repeat it.  [default: a few sums]"),
-    ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Run this rlt-workload/1 file and check its expect."),
-    ] = None,
-    db: Annotated[
-        str, typer.Option(metavar="FILE", help="The event log: a new run is added to it.")
-    ] = "run.db",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.FIELD=VALUE",
-            help="Change a field of the config; repeat it.",
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    no_audit: Annotated[bool, typer.Option("--no-audit", help="Do not audit the log.")] = False,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens to sample.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus mass.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="-1 is off.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides every draw.")] = None,
-    min_loops: Annotated[int | None, typer.Option(help="Fewest loops of a token.")] = None,
-    max_loops: Annotated[int | None, typer.Option(help="Most loops of a token.")] = None,
-    exit_threshold: Annotated[
-        float | None, typer.Option(help="Leave the loop at this exit probability; 1 is never.")
-    ] = None,
+    model: Model = None,
+    prompt: Prompts = None,
+    workload: WorkloadFile = None,
+    db: Database = "run.db",
+    settings: Settings = None,
+    json: Json = False,
+    no_audit: NoAudit = False,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    seed: Seed = None,
+    min_loops: MinLoops = None,
+    max_loops: MaxLoops = None,
+    exit_threshold: ExitThreshold = None,
 ) -> None:
     """Run prompts or a workload, log every event, and audit the log.
 

@@ -12,7 +12,7 @@ import msgspec
 SHOW_PROGRESS_AFTER_S = 2.0
 _REFRESH_S = 0.1
 _LINES_SHOWN = 60
-_ITEMS_SHOWN = 16
+_ITEMS_SHOWN = 12
 
 
 class OutputLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import torch
 from .objective import Losses
 
 WARM_UP_SHARE = 0.03
-PROGRESS_EVERY_S = 5.0
+PROGRESS_EVERY_S = 10.0
 
 
 class Budget:

@@ -1,0 +1,276 @@
+"""The paged, depth-aware KV pool of one device, and where a batch's positions lie in it.
+
+A block holds `block_size` token positions of all layers for one plane. Who owns a block is decided
+elsewhere (`rlt_fsm`); this file checks what it is given before it changes anything. How attention
+is computed, and how large a pool should be, does not live here.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlt_fsm.batch import BlockTable
+
+from .written import Owner, Written, WrittenRecords
+
+
+class KVCacheError(Exception):
+    """A batch names positions, depths or blocks that the pool cannot serve; nothing was changed."""
+
+
+class KVGeometry(NamedTuple):
+    """The shape of a pool. `planes` is `depths`, or 1 where all loops share one plane."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    depths: int
+    planes: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_block(self) -> int:
+        """2 (K and V) x layers x block_size x kv_heads x head_dim x bytes per element."""
+        positions = self.layers * self.block_size
+        return 2 * positions * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks over all planes that `tokens` positions need."""
+        return -(-tokens // self.block_size) * self.planes
+
+
+class Span(NamedTuple):
+    """Consecutive positions [start, end) of one request at one depth (0-based)."""
+
+    owner: Owner
+    table: BlockTable
+    depth: int
+    start: int
+    end: int
+
+
+class Exited(NamedTuple):
+    """A token that left the loop after `exit_depth` (1-based) loops."""
+
+    owner: Owner
+    table: BlockTable
+    position: int
+    exit_depth: int
+
+
+class Slots(NamedTuple):
+    """Where the rows of one model call lie: block and offset [rows] on the pool's device."""
+
+    blocks: Tensor
+    offsets: Tensor
+
+
+class Pages(NamedTuple):
+    """A request's pages on the host, plane by plane, and what of them was written."""
+
+    keys: Tensor
+    values: Tensor
+    pages_per_plane: int
+    written: Written
+
+
+class KVCache:
+    """K and V, each [num_blocks, layers, block_size, kv_heads, head_dim], zero at the start."""
+
+    def __init__(self, geometry: KVGeometry, num_blocks: int, device: torch.device) -> None:
+        assert geometry.planes in {1, geometry.depths}, geometry
+        self.geometry = geometry
+        self.num_blocks = num_blocks
+        self.device = device
+        shape = (
+            num_blocks,
+            geometry.layers,
+            geometry.block_size,
+            geometry.kv_heads,
+            geometry.head_dim,
+        )
+        self.keys = torch.zeros(shape, dtype=geometry.dtype, device=device)
+        self.values = torch.zeros(shape, dtype=geometry.dtype, device=device)
+        self._written = WrittenRecords(geometry.planes)
+
+    def plane(self, depth: int) -> int:
+        """The plane that holds `depth`."""
+        return depth if self.geometry.planes > 1 else 0
+
+    def frontier(self, owner: Owner, depth: int) -> int:
+        """How many positions from 0 on are written at the plane of `depth`."""
+        return self._written.frontier(owner, self.plane(depth))
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def prepare(self, spans: Sequence[Span]) -> Slots:
+        """Addresses of all positions of `spans`, in order; they count as written from here on.
+
+        Raises:
+            KVCacheError: a depth, position or block out of range, planes of unequal length, two
+                rows that write one address, or history before a span that was never written.
+        """
+        for span in spans:
+            self._check_span(span)
+        self._check_history(spans)
+        slots = self._addresses(spans)
+        for span in spans:
+            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
+        return slots
+
+    def write(self, layer: int, slots: Slots, keys: Tensor, values: Tensor) -> None:
+        """Store K and V [rows, kv_heads, head_dim] of one layer at `slots`."""
+        rows = slots.blocks.shape[0]
+        for name, tensor in (("keys", keys), ("values", values)):
+            if tensor.shape[0] != rows:
+                raise KVCacheError(f"{name} of {tensor.shape[0]} rows for {rows} addresses")
+        index = (slots.blocks, slots.offsets)
+        self.keys[:, layer].index_put_(index, keys)
+        self.values[:, layer].index_put_(index, values)
+
+    def fill_exit(self, owner: Owner, table: BlockTable, position: int, exit_depth: int) -> None:
+        """`fill_exits` for one token."""
+        self.fill_exits([Exited(owner, table, position, exit_depth)])
+
+    def fill_exits(self, tokens: Sequence[Exited]) -> None:
+        """Copy each token's K and V of every layer from its exit plane to all deeper planes.
+
+        From then on the token presents plane min(depth, exit) to every query, and the copies are
+        independent of their source. With a shared plane there is nothing to copy.
+        """
+        for token in tokens:
+            self._check_exit(token)
+        if self.geometry.planes == 1:
+            return
+        sources: list[int] = []
+        targets: list[int] = []
+        offsets: list[int] = []
+        for token in tokens:
+            page, offset = divmod(token.position, self.geometry.block_size)
+            for plane in range(token.exit_depth, self.geometry.planes):
+                sources.append(token.table[token.exit_depth - 1][page])
+                targets.append(token.table[plane][page])
+                offsets.append(offset)
+                self._written.extend(token.owner, plane, token.position, token.position + 1)
+        if targets:
+            source, target, at = map(self._tensor, (sources, targets, offsets))
+            for pool in (self.keys, self.values):
+                pool[target, :, at] = pool[source, :, at]
+
+    # ---- a request as a whole ----------------------------------------------------------------
+
+    def begin(self, owner: Owner, cached: int) -> None:
+        """A request's first rows arrive; [0, cached) lie in pages that others wrote."""
+        self._written.begin(owner, cached)
+
+    def knows(self, owner: Owner) -> bool:
+        """Whether the request has begun, and was neither forgotten nor offloaded."""
+        return owner in self._written
+
+    def forget(self, owner: Owner) -> None:
+        """Nothing of `owner` counts as written any more."""
+        self._written.take(owner)
+
+    def offload(self, owner: Owner, table: BlockTable) -> Pages:
+        """Copy a request's pages to the host; here nothing of it counts as written any more."""
+        self._check_table(owner, table)
+        index = self._tensor([block for plane in table for block in plane])
+        keys, values = (pool[index].to("cpu") for pool in (self.keys, self.values))
+        return Pages(keys, values, len(table[0]), self._written.take(owner))
+
+    def reload(self, owner: Owner, table: BlockTable, pages: Pages) -> None:
+        """Bring offloaded pages into other blocks, as many per plane as there were."""
+        self._check_table(owner, table)
+        if len(table[0]) != pages.pages_per_plane:
+            raise KVCacheError(
+                f"{_name(owner)}: {pages.pages_per_plane} pages per plane were offloaded, "
+                f"{len(table[0])} blocks are given"
+            )
+        index = self._tensor([block for plane in table for block in plane])
+        self.keys[index] = pages.keys.to(self.device)
+        self.values[index] = pages.values.to(self.device)
+        self._written.put(owner, pages.written)
+
+    # ---- checks ------------------------------------------------------------------------------
+
+    def _check_table(self, owner: Owner, table: BlockTable) -> None:
+        planes = self.geometry.planes
+        if len(table) != planes:
+            raise KVCacheError(f"{_name(owner)}: {len(table)} planes in the table, not {planes}")
+        lengths = [len(blocks) for blocks in table]
+        if min(lengths) != max(lengths):
+            raise KVCacheError(f"{_name(owner)}: planes of unequal length {lengths}")
+
+    def _check_span(self, span: Span) -> None:
+        self._check_table(span.owner, span.table)
+        if not 0 <= span.depth < self.geometry.depths:
+            raise KVCacheError(
+                f"{_name(span.owner)}: depth {span.depth} outside [0, {self.geometry.depths})"
+            )
+        capacity = len(span.table[0]) * self.geometry.block_size
+        if not 0 <= span.start < span.end <= capacity:
+            raise KVCacheError(
+                f"{_name(span.owner)}: positions [{span.start}, {span.end}) outside "
+                f"capacity {capacity}"
+            )
+        self._check_blocks(span.owner, span.table[self.plane(span.depth)])
+
+    def _check_blocks(self, owner: Owner, blocks: Sequence[int]) -> None:
+        if not 0 <= min(blocks) <= max(blocks) < self.num_blocks:
+            raise KVCacheError(f"{_name(owner)}: blocks {blocks} outside [0, {self.num_blocks})")
+
+    def _check_history(self, spans: Sequence[Span]) -> None:
+        ahead: dict[tuple[Owner, int], int] = {}  # what this very call writes before it reads
+        for span in spans:
+            key = (span.owner, self.plane(span.depth))
+            written = ahead.get(key, self.frontier(span.owner, span.depth))
+            if span.start > written:
+                raise KVCacheError(
+                    f"{_name(span.owner)}: position {span.start} at depth {span.depth} would read "
+                    f"uninitialised history: only {written} positions are written"
+                )
+            ahead[key] = self._written.frontier_after(*key, written, span.end)
+
+    def _check_exit(self, token: Exited) -> None:
+        self._check_table(token.owner, token.table)
+        if not 1 <= token.exit_depth <= self.geometry.depths:
+            raise KVCacheError(
+                f"{_name(token.owner)}: exit depth {token.exit_depth} outside "
+                f"[1, {self.geometry.depths}]"
+            )
+        exit_plane = self.plane(token.exit_depth - 1)
+        if not self._written.has(token.owner, exit_plane, token.position):
+            raise KVCacheError(
+                f"{_name(token.owner)}: position {token.position} never ran at depth "
+                f"{token.exit_depth - 1}"
+            )
+        page = token.position // self.geometry.block_size
+        if page >= len(token.table[0]):
+            raise KVCacheError(f"{_name(token.owner)}: no page for position {token.position}")
+        self._check_blocks(token.owner, [blocks[page] for blocks in token.table])
+
+    # ---- small parts -------------------------------------------------------------------------
+
+    def _addresses(self, spans: Sequence[Span]) -> Slots:
+        size = self.geometry.block_size
+        blocks: list[int] = []
+        offsets: list[int] = []
+        for span in spans:
+            table = span.table[self.plane(span.depth)]
+            for position in range(span.start, span.end):
+                blocks.append(table[position // size])
+                offsets.append(position % size)
+        if len(set(zip(blocks, offsets, strict=True))) != len(blocks):
+            raise KVCacheError("two rows of one call write the same address")
+        return Slots(self._tensor(blocks), self._tensor(offsets))
+
+    def _tensor(self, values: Sequence[int]) -> Tensor:
+        return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)
+
+
+def _name(owner: Owner) -> str:
+    return f"{owner[0]}#{owner[1]}"

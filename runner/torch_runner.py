@@ -1,0 +1,183 @@
+"""TorchRunner: the Runner protocol on one device, synchronously.
+
+It takes memory, keeps what the engine never sees (KV pool, state rows, host copies) and hands
+batches to the executor. It decides nothing: rows come with their depths, tables and rules.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from msgspec.structs import replace
+
+from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec
+from rlt_fsm.config import EngineConfig
+from rlt_fsm.errors import ConfigError
+
+from .attention import create_backend
+from .execution import Executor, Options
+from .kv_cache import KVCache, KVGeometry, Pages
+from .kv_sizing import take_pool
+from .loading import LoadedModel, load_model, resolve_context
+from .resident import ResidentState
+from .written import Owner
+
+
+class _Device(NamedTuple):
+    """What `start` takes memory for, and what runs on it."""
+
+    cache: KVCache
+    resident: ResidentState
+    executor: Executor
+
+
+class TorchRunner:
+    """Runs a model (see `load_model`), or one already loaded, on a CPU or a CUDA device.
+
+    `device` and `dtype` are for a model that is read here; `auto` is CUDA where there is one, in
+    bfloat16, else the CPU, in float32. A loaded model stays as it is. `max_model_len` caps the
+    context.
+
+    Raises:
+        CheckpointError: the model cannot be found or used.
+        ConfigError: no such device or dtype, or more context than the model has.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | LoadedModel,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        max_model_len: int | None = None,
+    ) -> None:
+        loaded = model if isinstance(model, LoadedModel) else load_model(model, device, dtype)
+        self._name, self._config, self._model, _ = loaded
+        weight = self._model.lm_head.weight
+        self._device, self._dtype = weight.device, weight.dtype
+        self._max_model_len = resolve_context(max_model_len, self._config.max_position_embeddings)
+        self._on: _Device | None = None
+        self._offloaded: dict[Owner, Pages] = {}
+        self._results: list[BatchResult] = []
+
+    def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
+        """Take the KV pool and the state rows; see `rlt_fsm.batch.Runner`.
+
+        Raises:
+            ConfigError: something that does not run here, or a pool that does not fit.
+        """
+        self.close()
+        execution = config.execution
+        if execution.cuda_graphs:
+            raise ConfigError("execution.cuda_graphs does not run in this version: set it to False")
+        geometry = self._geometry(config)
+        state_rows = config.scheduler.max_num_seqs
+        cache = take_pool(
+            config.cache,
+            geometry,
+            max_num_seqs=state_rows,
+            max_model_len=self._max_model_len,
+            device=self._device,
+        )
+        backend, attention = create_backend(execution.attention_backend, cache)
+        mode = config.exit.mode or ("ouro_delayed" if execution.async_scheduling else "ouro")
+        resident = ResidentState(
+            state_rows,
+            self._config.hidden_size,
+            dtype=self._dtype,
+            device=self._device,
+            exits=mode,
+        )
+        options = Options(execution.batch_invariant, config.cache.enable_prefix_caching)
+        executor = Executor(self._model, cache, attention, resident, options)
+        self._on = _Device(cache, resident, executor)
+        resolved = replace(
+            config,
+            cache=replace(config.cache, num_blocks=cache.num_blocks, kv_cache_memory_bytes=None),
+            execution=replace(execution, attention_backend=backend),
+            exit=replace(config.exit, mode=mode),
+        )
+        return self._facts(geometry.planes), resolved
+
+    # ---- batches -----------------------------------------------------------------------------
+
+    def submit(self, batch: Batch) -> None:
+        """Compute a batch at once; its result waits for `collect`."""
+        with torch.inference_mode():
+            self._results.append(self._started.executor.run(batch))
+
+    def collect(self) -> list[BatchResult]:
+        """Results in the order of submission."""
+        assert self._results, "collect without a submitted batch would wait for ever"
+        results, self._results = self._results, []
+        return results
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def park(self, spec: RequestSpec, state_row: int) -> None:
+        """Keep the row's hidden states and gate on the host; the KV stays where it is."""
+        with torch.inference_mode():
+            self._started.resident.park(_owner(spec), state_row)
+
+    def unpark(self, spec: RequestSpec, state_row: int) -> None:
+        """Bring a parked request's states into a (possibly different) state row."""
+        with torch.inference_mode():
+            self._started.resident.unpark(_owner(spec), state_row)
+
+    def offload(self, spec: RequestSpec, block_table: BlockTable) -> None:
+        """Copy the request's KV to the host; its blocks may be reused when this returns."""
+        with torch.inference_mode():
+            pages = self._started.cache.offload(_owner(spec), block_table)
+        self._offloaded[_owner(spec)] = pages
+
+    def reload(self, spec: RequestSpec, block_table: BlockTable) -> None:
+        """Bring an offloaded request's KV into fresh blocks (as many pages as were offloaded)."""
+        with torch.inference_mode():
+            self._started.cache.reload(_owner(spec), block_table, self._offloaded[_owner(spec)])
+        del self._offloaded[_owner(spec)]
+
+    def release(self, spec: RequestSpec) -> None:
+        """Forget everything kept for a request: what it wrote, parked states, offloaded KV."""
+        owner, on = _owner(spec), self._started
+        on.cache.forget(owner)
+        on.resident.forget(owner)
+        self._offloaded.pop(owner, None)
+
+    def close(self) -> None:
+        """Give back all but the weights; `start` may take it again. May be called twice."""
+        self._on = None
+        self._offloaded.clear()
+        self._results.clear()
+
+    # ---- small parts -------------------------------------------------------------------------
+
+    @property
+    def _started(self) -> _Device:
+        assert self._on is not None, "the runner was not started, or was closed"
+        return self._on
+
+    def _geometry(self, config: EngineConfig) -> KVGeometry:
+        model, depths = self._config, self._config.total_ut_steps
+        return KVGeometry(
+            layers=model.num_hidden_layers,
+            kv_heads=model.num_key_value_heads,
+            head_dim=model.head_dim,
+            block_size=config.cache.block_size,
+            depths=depths,
+            planes=1 if config.cache.layout == "shared" else depths,
+            dtype=self._dtype,
+        )
+
+    def _facts(self, planes: int) -> ModelFacts:
+        return ModelFacts(
+            name=self._name,
+            depths=self._config.total_ut_steps,
+            planes=planes,
+            vocab_size=self._config.vocab_size,
+            max_model_len=self._max_model_len,
+            eos_token_ids=self._config.eos_token_ids,
+        )
+
+
+def _owner(spec: RequestSpec) -> Owner:
+    return spec.request_id, spec.generation
