@@ -53,7 +53,8 @@ def take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -
     """A request's table grows by free blocks, plane-major."""
     state.pool.take(blocks)
     request.blocks += len(blocks)
-    request.block_table = extend_table(request.block_table, blocks, state.model.planes)
+    request.block_table = extend_table(request.block_table, blocks, state.planes)
+    request.covered_tokens = len(request.block_table[0]) * state.block_size
 
 
 def share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
@@ -61,6 +62,7 @@ def share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) 
     state.pool.share(blocks)
     request.blocks += len(blocks)
     request.block_table = extend_table((), blocks, state.planes)
+    request.covered_tokens = len(request.block_table[0]) * state.block_size
     pages = len(blocks) // state.planes
     state.prefixes.touch(request.page_keys[:pages])
 
@@ -76,6 +78,7 @@ def drop_blocks(state: EngineState, request: Request) -> None:
     state.pool.drop(request.block_ids)
     request.blocks = 0
     request.block_table = ()
+    request.covered_tokens = 0
 
 
 # ---- preemption ------------------------------------------------------------------------------

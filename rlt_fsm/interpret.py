@@ -156,18 +156,18 @@ def _next_work(
 ) -> NextWork | FinishReason:
     """What follows a computed row: work, or the end of the request."""
     match row.work:
-        case WorkKey.PROMPT_ATOMIC | WorkKey.PROMPT_PRELUDE | WorkKey.PROMPT_RECURRENT:
-            return _after_prompt_row(model, row, request)
-        case WorkKey.DECODE_PRELUDE:
-            return WorkKey.DECODE_RECURRENT, None
         case WorkKey.DECODE_RECURRENT:
             loops = row.loops_done + 1
             if exits_loop(row.spec, loops, row.max_loops, gate_open=gate_open):
                 return WorkKey.DECODE_CODA, loops
             return WorkKey.DECODE_RECURRENT, None
+        case WorkKey.DECODE_PRELUDE:
+            return WorkKey.DECODE_RECURRENT, None
         case WorkKey.DECODE_CODA:
             reason = finish_reason(model, row.spec, row.output_idx + 1, request.outputs[-1])
             return reason if reason is not None else (WorkKey.DECODE_PRELUDE, None)
+        case WorkKey.PROMPT_ATOMIC | WorkKey.PROMPT_PRELUDE | WorkKey.PROMPT_RECURRENT:
+            return _after_prompt_row(model, row, request)
         case WorkKey.SPECULATIVE:
             raise AssertionError(f"{row.work} does not run in this version")
         case _:

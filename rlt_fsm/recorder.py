@@ -17,6 +17,7 @@ from .state import EngineState
 GROUP_EVENTS = 2048
 GROUP_MS = 50
 
+_NAMING = frozenset({Submitted, Refused, Retired})
 _MOVE_TEXTS = tuple(describe(move) for move in MOVES)
 
 
@@ -37,7 +38,6 @@ class Recorder:
         self._requests: list[RequestRow] = []
         self._names: dict[int, str] = {}  # ref → id#gen, for live requests and this step's others
         self._gone: list[int] = []
-        self._ticket: int | None = None
         self._digest = bytes(32)
         self._uncommitted = 0
         self._committed_ns = self._started_ns
@@ -49,20 +49,20 @@ class Recorder:
         state = self.state
         seq = state.seq + 1
         move, blocks = apply(state, fact, seq, ticket)
-        if isinstance(fact, Submitted | Refused):
-            self._name(fact)
-        elif isinstance(fact, Retired):
-            self._gone.append(fact.ref)
+        if type(fact) in _NAMING:
+            self._track_name(fact)
         self._rows.append(
             encode(fact, seq, self.step, ticket, self._now_ns, move, blocks, cause, self._names)
         )
         return seq
 
-    def _name(self, fact: Submitted | Refused) -> None:
-        spec = fact.spec
-        self._names[fact.ref] = f"{spec.request_id}#{spec.generation}"
-        self._requests.append(RequestRow(fact.ref, spec.request_id, spec.generation))
-        if isinstance(fact, Refused):
+    def _track_name(self, fact: Fact) -> None:
+        """Know what to call a request for as long as an event of this step may name it."""
+        if isinstance(fact, Submitted | Refused):
+            spec = fact.spec
+            self._names[fact.ref] = f"{spec.request_id}#{spec.generation}"
+            self._requests.append(RequestRow(fact.ref, spec.request_id, spec.generation))
+        if isinstance(fact, Refused | Retired):
             self._gone.append(fact.ref)
 
     def tick(self) -> None:

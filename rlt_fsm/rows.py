@@ -1,48 +1,76 @@
 """The row that a request's pending work makes. Decides its range by the state alone."""
 
-from typing import NamedTuple, assert_never
-
 from .batch import Row
 from .state import EngineState, Request
 from .states import WorkKey
 
 
-class Range(NamedTuple):
-    """Token positions [start, start + tokens) at a depth (None: see `Row.depth`)."""
-
-    start: int
-    tokens: int
-    depth: int | None
-
-
-def next_range(state: EngineState, request: Request, key: WorkKey, budget: int) -> Range:
-    """What the pending work covers next, at most `budget` tokens."""
-    match key:
-        case WorkKey.PROMPT_ATOMIC:
-            start = request.prefilled_tokens
-            count = min(budget, _chunk(state), request.prefill_tokens - start)
-            return Range(start, count, None)
-        case WorkKey.PROMPT_PRELUDE:
-            start = request.preluded_tokens
-            count = min(budget, _chunk(state), request.prefill_tokens - start)
-            return Range(start, count, None)
-        case WorkKey.PROMPT_RECURRENT:
-            return _deepest_interval(state, request, min(budget, _chunk(state)))
-        case WorkKey.DECODE_RECURRENT:
-            return Range(request.position, 1, request.loops_done)
-        case WorkKey.DECODE_PRELUDE | WorkKey.DECODE_CODA:
-            return Range(request.position, 1, None)
-        case WorkKey.SPECULATIVE:
-            raise AssertionError(f"{key} does not run in this version")
-        case _:
-            assert_never(key)
+def next_row(state: EngineState, request: Request, key: WorkKey, budget: int) -> Row:
+    """The row of a request's pending work, at most `budget` tokens long."""
+    if key in _PROMPT_RANGES:
+        return _prompt_row(state, request, key, budget)
+    return _decode_row(request, key)
 
 
-def _chunk(state: EngineState) -> int:
-    return state.config.scheduler.prefill_chunk_size
+def _decode_row(request: Request, key: WorkKey) -> Row:
+    """One position: that of the newest token, or the one whose hidden state a coda reads."""
+    outputs = request.outputs
+    idx = len(outputs)
+    forced = request.spec.params.exit_depths
+    loops_done = 0 if key is WorkKey.DECODE_PRELUDE else request.loops_done
+    return Row(
+        spec=request.spec,
+        work=key,
+        token_start=request.prompt_len + idx - 1,
+        token_count=1,
+        depth=loops_done if key is WorkKey.DECODE_RECURRENT else None,
+        replay=False,
+        output_idx=idx,
+        loops_done=loops_done,
+        max_loops=request.most_loops if forced is None or not idx else forced[idx],
+        last_token=outputs[-1] if key is WorkKey.DECODE_PRELUDE else -1,
+        state_row=request.state_row,
+        block_table=request.block_table,
+    )
 
 
-def _deepest_interval(state: EngineState, request: Request, most: int) -> Range:
+def _prompt_row(state: EngineState, request: Request, key: WorkKey, budget: int) -> Row:
+    """A chunk of the prompt, or of what a replay rebuilds; prompts run every loop."""
+    most = min(budget, state.config.scheduler.prefill_chunk_size)
+    start, count, depth = _PROMPT_RANGES[key](state, request, most)
+    tokens, depths = _replayed(state, request, start, start + count)
+    return Row(
+        spec=request.spec,
+        work=key,
+        token_start=start,
+        token_count=count,
+        depth=depth,
+        replay=request.replaying,
+        output_idx=len(request.outputs),
+        loops_done=0,
+        max_loops=state.model.depths,
+        last_token=-1,
+        state_row=request.state_row,
+        block_table=request.block_table,
+        replay_tokens=tokens,
+        replay_depths=depths,
+    )
+
+
+_Range = tuple[int, int, int | None]  # start, count, depth
+
+
+def _atomic(state: EngineState, request: Request, most: int) -> _Range:  # noqa: ARG001  # one signature for all
+    start = request.prefilled_tokens
+    return start, min(most, request.prefill_tokens - start), None
+
+
+def _prelude(state: EngineState, request: Request, most: int) -> _Range:  # noqa: ARG001  # the same
+    start = request.preluded_tokens
+    return start, min(most, request.prefill_tokens - start), None
+
+
+def _deepest_interval(state: EngineState, request: Request, most: int) -> _Range:
     """The deepest waiting interval of a split prompt, so that the oldest tokens finish first.
 
     Shared layout: one token, since position p + 1 reads p's final version at every depth.
@@ -52,59 +80,26 @@ def _deepest_interval(state: EngineState, request: Request, most: int) -> Range:
     start, end = frontiers[depth + 1], frontiers[depth]
     if state.config.cache.layout == "shared":
         most = 1
-    return Range(start, min(most, end - start), depth)
+    return start, min(most, end - start), depth
 
 
-def positions_needed(key: WorkKey, span: Range) -> int:
-    """Positions that must lie in blocks before the row may run; 0 where it touches no KV."""
-    return 0 if key is WorkKey.DECODE_CODA else span.start + span.tokens
-
-
-def make_row(state: EngineState, request: Request, key: WorkKey, span: Range) -> Row:
-    """The row of a selected request."""
-    decoding = key in {WorkKey.DECODE_RECURRENT, WorkKey.DECODE_CODA}
-    replay = request.replaying
-    tokens, depths = _replayed(state, request, span) if replay else ((), ())
-    return Row(
-        spec=request.spec,
-        work=key,
-        token_start=span.start,
-        token_count=span.tokens,
-        depth=span.depth,
-        replay=replay,
-        output_idx=len(request.outputs),
-        loops_done=request.loops_done if decoding else 0,
-        max_loops=loops_allowed(state, request),
-        last_token=request.outputs[-1] if key is WorkKey.DECODE_PRELUDE else -1,
-        state_row=request.state_row,
-        block_table=request.block_table,
-        replay_tokens=tokens,
-        replay_depths=depths,
-    )
-
-
-def loops_allowed(state: EngineState, request: Request) -> int:
-    """The most loops the request's next output may run; a forced depth is exactly that.
-
-    Output 0 comes from the prompt, which always runs every loop.
-    """
-    params = request.spec.params
-    if not request.outputs:
-        return state.model.depths
-    if params.exit_depths is not None:
-        return params.exit_depths[len(request.outputs)]
-    return state.model.depths if params.max_loops is None else params.max_loops
+_PROMPT_RANGES = {
+    WorkKey.PROMPT_ATOMIC: _atomic,
+    WorkKey.PROMPT_PRELUDE: _prelude,
+    WorkKey.PROMPT_RECURRENT: _deepest_interval,
+}
 
 
 def _replayed(
-    state: EngineState, request: Request, span: Range
+    state: EngineState, request: Request, start: int, end: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens of a replayed range and the loops each runs.
+    """The tokens of a replayed range and the loops each runs; nothing where it is no replay.
 
     Prompt tokens run every loop. Output i is the input of output i + 1 and ran that one's depth.
     """
+    if not request.replaying:
+        return (), ()
     prompt = request.spec.prompt_token_ids
     tokens = (*prompt, *request.outputs[:-1])
     depths = (state.model.depths,) * len(prompt) + tuple(request.exit_depths[1:])
-    end = span.start + span.tokens
-    return tokens[span.start : end], depths[span.start : end]
+    return tokens[start:end], depths[start:end]

@@ -1,5 +1,7 @@
 """plan(): ask the policy, admit, fill one batch. Decides by the state alone; records as it goes."""
 
+import msgspec
+
 from .admission import Admission
 from .batch import Batch, Row, Runner
 from .demand import growth_demand
@@ -7,7 +9,7 @@ from .events import BatchSubmitted, Grown, Selected
 from .policies import ADMIT, POLICIES, Turn, View
 from .preemption import Preemption
 from .recorder import Recorder
-from .rows import make_row, next_range, positions_needed
+from .rows import next_row
 from .state import EngineState, Request
 from .states import OPERATION_OF, WorkKey
 from .verdicts import Verdicts
@@ -41,6 +43,7 @@ class Scheduler:
     def _fill(self, turn: Turn) -> list[Row]:
         """Select rows for one batch, oldest pending work first, within seats and token budget."""
         limits = self._state.config.scheduler
+        ticket = self._state.next_ticket
         budget = limits.max_num_batched_tokens
         rows: list[Row] = []
         for key in turn.works:
@@ -49,28 +52,39 @@ class Scheduler:
                 if not budget or len(rows) >= limits.max_num_seqs:
                     self._verdicts.give(queue[i:], f"budget tokens={budget} rows={len(rows)}")
                     break
-                row = self._select(request, key, len(rows), budget)
-                if row is not None:
-                    rows.append(row)
-                    budget -= row.token_count
+                row = self._covered_row(request, key, budget)
+                if row is None:
+                    continue
+                self._recorder.record(
+                    Selected(
+                        request.ref,
+                        len(rows),
+                        row.token_start,
+                        row.token_count,
+                        row.depth,
+                        row.replay,
+                    ),
+                    ticket=ticket,
+                    cause=request.queued_seq,
+                )
+                rows.append(row)
+                budget -= row.token_count
         return rows
 
-    def _select(self, request: Request, key: WorkKey, index: int, budget: int) -> Row | None:
-        """Make one request's pending work row `index`; None where its blocks can't be had."""
+    def _covered_row(self, request: Request, key: WorkKey, budget: int) -> Row | None:
+        """The row of a request's pending work, its positions in blocks; None where they can't be
+        had, or where the request was preempted for a row before it.
+        """
         state = self._state
         if request not in state.queues[key]:
-            return None  # preempted for a row before it
-        span = next_range(state, request, key, budget)
-        missing = growth_demand(state, request, positions_needed(key, span))
-        if missing and not self._grow(request, missing):
             return None
-        row = make_row(state, request, key, span)
-        self._recorder.record(
-            Selected(request.ref, index, span.start, span.tokens, span.depth, row.replay),
-            ticket=state.next_ticket if not index else state.next_ticket - 1,
-            cause=request.queued_seq,
-        )
-        return row
+        row = next_row(state, request, key, budget)
+        end = row.token_start + row.token_count
+        if end <= request.covered_tokens:
+            return row
+        if not self._grow(request, growth_demand(state, request, end)):
+            return None
+        return msgspec.structs.replace(row, block_table=request.block_table)
 
     def _grow(self, request: Request, missing: int) -> bool:
         if not self._preemption.make_room(request, missing, keep=[]):

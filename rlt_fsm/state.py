@@ -28,6 +28,7 @@ class Request:
         "block_table",
         "blocks",
         "bypasses",
+        "covered_tokens",
         "ended_seq",
         "exit_depths",
         "finish_reason",
@@ -36,6 +37,7 @@ class Request:
         "joint",
         "logprobs",
         "loops_done",
+        "most_loops",
         "name",
         "order_key",
         "outputs",
@@ -66,11 +68,14 @@ class Request:
         self.replaying = False  # since a rewind: the prefill rebuilds what was computed before
         self.page_keys: tuple[bytes, ...] = ()  # of the prompt's full pages, for the prefix cache
         self.loops_done = 0  # of the token being computed
+        limit = spec.params.max_loops
+        self.most_loops = depths if limit is None else limit  # where no depth is forced
         self.outputs: list[int] = []
         self.exit_depths: list[int] = []
         self.logprobs: list[float | None] = []
         self.blocks = 0  # physical blocks referenced, over all planes
         self.block_table: BlockTable = ()
+        self.covered_tokens = 0  # positions that lie in its blocks
         self.host_blocks = 0  # blocks of its offloaded KV
         self.state_row = -1
         self.taken: Selected | None = None  # the row being computed
