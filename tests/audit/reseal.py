@@ -82,6 +82,7 @@ class Tampered:
         self.moves = {
             row[0]: list(row[1:]) for row in self._db.execute("SELECT * FROM move ORDER BY move_id")
         }
+        self.edges = self._db.execute("SELECT * FROM move_edge").fetchall()
         self.requests = [
             list(row[1:]) for row in self._db.execute("SELECT * FROM request_ref ORDER BY ref")
         ]
@@ -127,6 +128,11 @@ class Tampered:
                 return number
         number = max(self.moves) + 1
         self.moves[number] = columns
+        self.edges += [
+            (number, ordinal, machine, *edges[machine])
+            for ordinal, machine in enumerate(("status", "work", "slot", "kv"))
+            if machine in edges
+        ]
         return number
 
     def drop(self, *events: Event) -> None:
@@ -160,6 +166,7 @@ class Tampered:
             ("event_log", rows),
             ("step_log", [(RUN, *astuple(step)) for step in self.steps]),
             ("move", [(number, *columns) for number, columns in self.moves.items()]),
+            ("move_edge", self.edges),
             ("request_ref", [(RUN, *row) for row in self.requests]),
         ):
             db.execute(f"DELETE FROM {table}")
