@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
+from random_runs import random_run, seed_with
 from real_runs import run_to_file
 from reseal import Tampered
+
+from rlt_fsm import EventLog
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +21,23 @@ def real_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("real") / "run.db"
     run_to_file(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def log_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tampered]:
+    """A copy of a random run that has events of the given kinds, open to be corrupted."""
+    folder = tmp_path_factory.mktemp("random")
+    made: dict[tuple[str, ...], Path] = {}
+    copies = count()
+
+    def make(*kinds: str) -> Tampered:
+        if kinds not in made:
+            made[kinds] = folder / f"{len(made)}.db"
+            with EventLog.open(made[kinds]) as log:
+                random_run(seed_with(*kinds), whole_scheduler=True, log=log)
+        return Tampered(Path(shutil.copy(made[kinds], folder / f"copy-{next(copies)}.db")))
+
+    return make
 
 
 @pytest.fixture
