@@ -123,7 +123,7 @@ def test_what_cannot_be_read_exits_with_2_and_one_sentence(
     assert result.exit_code == 2
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith("rlt-audit: ")
+    assert line.startswith("error: ")
     assert str(path) in line
     assert sentence in line
 
