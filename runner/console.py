@@ -1,16 +1,12 @@
-"""What `rlt-fsm run` shows: plain text for people, JSON for machines, progress on a terminal.
+"""What `rlt-fsm run` shows: plain text for people, JSON for machines.
 
 Functions of finished values; nothing here runs a model or reads a log.
 """
 
-import sys
-import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-SHOW_PROGRESS_AFTER_S = 2.0
-_REFRESH_S = 0.1
 _LINES_SHOWN = 60
 _ITEMS_SHOWN = 12
 
@@ -157,31 +153,3 @@ def _one_line(text: str) -> str:
 
 def _count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-class Progress:
-    """A line on stderr for a person who waits; silent elsewhere and in short runs."""
-
-    def __init__(self, requests: int) -> None:
-        self._requests = requests
-        self._is_watched = sys.stderr.isatty()
-        self._started = self._shown_at = time.monotonic()
-        self._is_shown = False
-
-    def on_step(self, steps: int, ended: int) -> None:
-        """Show where the run is, ten times a second at most."""
-        if not self._is_watched:
-            return
-        now = time.monotonic()
-        if now - self._started < SHOW_PROGRESS_AFTER_S or now - self._shown_at < _REFRESH_S:
-            return
-        self._shown_at, self._is_shown = now, True
-        sys.stderr.write(f"\rstep {steps:,}, {ended:,} of {self._requests:,} requests ended\x1b[K")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._is_shown = False
