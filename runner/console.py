@@ -122,13 +122,13 @@ def _completion(output: OutputLine) -> str:
 
 def _numbers(summary: Summary) -> str:
     parts = [
-        _count(summary.requests, "request"),
-        _count(summary.tokens, "token"),
-        _count(summary.steps, "step"),
-        _count(summary.batches, "batch", "batches"),
+        counted(summary.requests, "request"),
+        counted(summary.tokens, "token"),
+        counted(summary.steps, "step"),
+        counted(summary.batches, "batch", "batches"),
     ]
     if summary.preemptions:
-        parts.append(_count(summary.preemptions, "preemption"))
+        parts.append(counted(summary.preemptions, "preemption"))
     if summary.mean_exit_depth is not None:
         parts.append(f"mean exit depth {summary.mean_exit_depth:.2f}")
     return ", ".join([*parts, f"{summary.seconds:.2f} s"])
@@ -151,5 +151,6 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number and what it counts: `1 step`, `2,000 steps`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,8 +1,8 @@
 """One workload put on trial: run it on SimRunner and look for anything that must not be.
 
-In this order: the engine stops with an error; an invariant of the auditor breaks; requests are
-still live after `max_steps` steps; something is held when nothing is left to do; the fold of the
-log is not the engine's state; a request got other outputs than it gets alone.
+In this order: an engine stops with an error; an invariant of the auditor breaks; requests are still
+live after `max_steps` steps; something is held when nothing is left to do; the fold of the log is
+not the engine's state; a request got other outputs than it gets alone.
 
 The auditor reads the log once, at the end. It checks event by event and forgets nothing, so what it
 says is what it would have said after every step. Who it is, is the caller's business: running and
@@ -83,11 +83,13 @@ def put_on_trial(workload: Workload, judge: Judge) -> Trial:
         result: DriveResult | None = None
         try:
             result = _driven(engine, workload, runner)
-            failures = [*_drain(engine.state, runner, result), *_closed(engine)]
+            left, folded = _drain(engine.state, runner, result), _closed(engine)
+            alone = _alone(workload)
         except _Stopped as stopped:
             failures = [stopped.failure]
         else:
-            failures = [*judge(log), *_stall(result), *failures, *_outputs(workload, result)]
+            failures = [*judge(log), *_stall(result), *left, *folded]
+            failures += _outputs(workload, result, alone)
         counts = Counter(_TRIGGERS[event[5]] for event in log.reader().events(engine.run_id))
     return Trial(
         failures=failures,
@@ -157,11 +159,10 @@ def _drain(state: EngineState, runner: SimRunner, result: DriveResult) -> list[F
 _UNTIMELY = {None, FinishReason.ABORT, FinishReason.ERROR}
 
 
-def _outputs(workload: Workload, result: DriveResult) -> list[Failure]:
+def _outputs(workload: Workload, result: DriveResult, alone: DriveResult) -> list[Failure]:
     """Company must not show: tokens, depths and end are those that the request has alone."""
     failures = []
     places = [index for index, _ in in_order(workload)]
-    alone = _alone(workload)
     for index, request in zip(places, result.requests, strict=False):  # it may be cut off
         if request.refused is not None:
             continue
@@ -201,5 +202,6 @@ def _alone(workload: Workload) -> DriveResult:
         exit=workload.config.exit,
     )
     single = replace(workload, requests=requests, actions=(), config=config, expect=Expect())
-    with EventLog.memory() as log, Engine(_runner(single), config, log, verdicts=False) as engine:
-        return drive(engine, single)
+    runner = _runner(single)
+    with EventLog.memory() as log, Engine(runner, config, log, verdicts=False) as engine:
+        return _driven(engine, single, runner)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rlt_fsm.errors import WorkloadError
 from rlt_fsm.workload import Workload, to_json
 
+from .console import counted
 from .simulate import Failed, Failure, Simulated, Trial
 
 _FAILURES_SHOWN = 10
@@ -99,15 +100,13 @@ def json_of(printed: SimulatedLine | Trial) -> str:
 
 def simulation_as_text(line: SimulatedLine) -> str:
     """What was run, and what failed."""
-    numbers = (
-        f"seeds {line.seeds}: {line.workloads:,} workloads, {line.steps:,} steps "
-        f"(the longest {line.longest:,}), {line.events:,} events, "
-        f"{line.preemptions:,} preemptions, {line.seconds:.1f} s"
-    )
+    steps = f"{counted(line.steps, 'step')} (the longest run {line.longest:,})"
+    parts = [counted(line.workloads, "workload"), steps, *_sizes(line), f"{line.seconds:.1f} s"]
+    numbers = f"seeds {line.seeds}: {', '.join(parts)}"
     failed = line.failed
     if failed is None:
         return f"{numbers}\nevery invariant held in every one"
-    enough = f"{failed.requests} of its {failed.requests_before} requests are enough"
+    enough = f"{failed.requests} of its {counted(failed.requests_before, 'request')} will do"
     return "\n".join(
         [
             numbers,
@@ -122,10 +121,14 @@ def simulation_as_text(line: SimulatedLine) -> str:
 
 def trial_as_text(path: str, trial: Trial) -> str:
     """What came of one workload file."""
-    numbers = (
-        f"{path}: {trial.steps:,} steps, {trial.events:,} events, {trial.preemptions:,} preemptions"
+    numbers = ", ".join([counted(trial.steps, "step"), *_sizes(trial)])
+    return "\n".join(
+        [f"{path}: {numbers}", *(_failures(trial.failures) or ["every invariant held"])]
     )
-    return "\n".join([numbers, *(_failures(trial.failures) or ["every invariant held"])])
+
+
+def _sizes(what: SimulatedLine | Trial) -> list[str]:
+    return [counted(what.events, "event"), counted(what.preemptions, "preemption")]
 
 
 def _failures(failures: Sequence[Failure]) -> list[str]:
