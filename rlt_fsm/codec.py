@@ -211,7 +211,7 @@ def _params(data: dict[str, Any]) -> SamplingParams:
     try:
         return msgspec.convert(data, SamplingParams)
     except msgspec.ValidationError:
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return SamplingParams(**given)
 
 
