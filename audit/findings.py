@@ -46,8 +46,8 @@ SPECIFICITY = (
     "S11",
     "S13",
     "L1",
-    "D2",
     "D1",
+    "D2",
 )
 _RANK = {name: rank for rank, name in enumerate(SPECIFICITY)}
 

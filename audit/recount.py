@@ -5,7 +5,7 @@ engine's fold: a checker that reuses what it checks is worthless.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from rlt_fsm.log.port import StepRow
 from rlt_fsm.machines import FREE, IDLE, NONE, NULL
@@ -56,7 +56,7 @@ class Step:
     def __init__(self, number: int, events: list[Event], row: StepRow | None) -> None:
         self.number = number
         self.events = events
-        self.columns: list[Sequence[object]] = list(zip(*events, strict=True)) or EMPTY_COLUMNS
+        self.columns: list[Sequence[Any]] = list(zip(*events, strict=True)) or EMPTY_COLUMNS
         self.row = row
         self.is_last = False  # no later event is in the log
         self.is_before_recovery = False  # the run crashed in it

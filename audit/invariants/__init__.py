@@ -7,17 +7,18 @@ from .base import Handler, Invariant
 from .batches import S6Batch
 from .blocks import S9Blocks
 from .drain import D1Drained, D2OneEnd
+from .legal_moves import S1Legal
 from .liveness import L1NoEmptyStep
 from .log_chain import S13Log
 from .outputs import S8Outputs
 from .ranges import S7Ranges
-from .safety_machines import S1Legal, S2SlotLimit, S3ActiveHoldsSlot, S4SlotHasOwner, S5PendingWork
+from .safety_machines import S2SlotLimit, S3ActiveHoldsSlot, S4SlotHasOwner, S5PendingWork
 from .tickets import S11Tickets, S12Identity
 
 ALL: tuple[type[Invariant], ...] = (
     S12Identity,
-    S6Batch,
     S1Legal,
+    S6Batch,
     S7Ranges,
     S8Outputs,
     S9Blocks,

@@ -25,8 +25,8 @@ def _drain(engine: Engine) -> None:
 
 
 def run_to_file(path: Path) -> None:
-    """Chunked prompts, waiting for slots and blocks, early exits, a stop, an abort, a refusal, an
-    id used twice.
+    """Chunked prompts, waiting for slots and blocks, early exits, a stop, aborts, a refusal, ids
+    used again.
     """
     with EventLog.open(path) as log, Engine(SimRunner(), from_mapping(CONFIG), log) as engine:
         engine.add_request("a", [5, 6, 7, 8, 9], SamplingParams(max_tokens=4, **TWO_DECIDE))
@@ -43,6 +43,8 @@ def run_to_file(path: Path) -> None:
         engine.add_request("a", [2, 1], SamplingParams(max_tokens=6, stop_token_ids=every_second))
         engine.add_request("d", [7] * 7, SamplingParams(max_tokens=1))
         _drain(engine)
+        engine.add_request("e", [1, 1], SamplingParams(max_tokens=1))
+        engine.abort_request("e")
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,7 @@ def any_config(random: Random) -> dict[str, dict[str, object]]:
     config["execution"] = {"atomic_prefill": random.random() < 0.5}
     if random.random() < 0.3:  # memory so tight that snapshots do not fit the host
         config["scheduler"] |= {"mode": "refill", "enable_preemption": True, "max_num_seqs": 4}
+        config["scheduler"] |= {"policy": "priority"}
         config["cache"] |= {"num_blocks": 40, "incremental_allocation": True}
         config["cache"] |= {"host_snapshot_blocks": random.choice([0, 8]), "layout": "last_exited"}
     return config

@@ -1,6 +1,6 @@
 """Corrupts a log file's private tables and seals it again, so that S13 hides nothing.
 
-A test edits `events`, `steps`, `requests` and the move table as it likes; `seal` renumbers seqs (and
+A test edits `events`, `steps`, `requests` and the moves as it likes; `seal` renumbers seqs (and
 the causes that follow them), recounts the steps' rows and recomputes the digest chain. It shares
 nothing with the auditor.
 """
@@ -171,7 +171,6 @@ class Tampered:
             (json.dumps(self.config), json.dumps(self.model)),
         )
         db.commit()
-        db.close()
         return self.path
 
     def _renumber(self) -> None:

@@ -28,7 +28,7 @@ def test_s9_finds_a_block_that_a_ticket_in_flight_can_still_touch(tampered: Tamp
     tampered.drop(batch)
     tampered.insert_after(admit, batch)
     batch.step = admit.step
-    finding = assert_first(tampered, "S9", admit)
+    finding = assert_first(tampered, "S9", retired)
     assert f"ticket {batch.ticket} can still touch" in finding.message
 
 
