@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Self
 
 import msgspec
-import structlog
 
 from . import config as configs
+from . import oplog
 from .batch import Batch, RequestSpec, Runner
 from .clock import wall_time
 from .config import EngineConfig
@@ -30,8 +30,6 @@ from .scheduler import Scheduler
 from .state import EngineState, Request
 from .states import Outcome
 from .version import engine_version, revision
-
-_log = structlog.get_logger("rlt_fsm.engine")
 
 
 class LastSchedule(msgspec.Struct, frozen=True):
@@ -77,6 +75,7 @@ class Engine:
             self._state, self._writer, durability=self.config.execution.durability
         )
         self._scheduler = Scheduler(self._state, self._recorder, runner, verdicts=verdicts)
+        self._log = oplog.logger(run_id=self._writer.run_id)
         self._pending: list[RequestOutput] = []  # last outputs of aborted requests
         self._stopped: str | None = None
         self.last_schedule: LastSchedule | None = None
@@ -119,7 +118,7 @@ class Engine:
             self._recorder.commit()
         if refused is not None:
             code = refused.reason.partition(" ")[0]
-            _log.info("refused", request_id=spec.request_id, reason=refused.reason)
+            self._log.info("refused", request_id=spec.request_id, reason=refused.reason)
             raise RequestRefused(spec.request_id, code, refused.sentence)
 
     def _spec(
@@ -192,7 +191,7 @@ class Engine:
         except AssertionError:  # we are wrong, not the device: stop
             raise
         except Exception as error:  # noqa: BLE001  # whatever the device raises fails the batch alone
-            _log.exception("batch failed", step=batch.step, ticket=batch.ticket)
+            self._log.exception("batch failed", step=batch.step, ticket=batch.ticket)
             recorder.tick()
             advanced = interpret_failure(self._state, recorder, batch, _failure_reason(error))
         else:
@@ -257,7 +256,7 @@ class Engine:
             yield
         except BaseException as error:
             self._stopped = f"the engine stopped at step {self._recorder.step}: {error!r}"
-            _log.error("engine stopped", step=self._recorder.step, error=repr(error))
+            self._log.error("engine stopped", step=self._recorder.step, error=repr(error))
             self._runner.close()
             raise
 

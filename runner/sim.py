@@ -148,6 +148,11 @@ class SimRunner:
 
     # ---- requests ----------------------------------------------------------------------------
 
+    @property
+    def requests_held(self) -> int:
+        """How many requests it keeps anything for (0 without `check`)."""
+        return 0 if self._kv is None else self._kv.requests_held
+
     def park(self, spec: RequestSpec, state_row: int) -> None:
         """The request gives up its state row."""
         if self._kv is not None:

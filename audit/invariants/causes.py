@@ -46,7 +46,10 @@ class Causes:
         }
         if move.trigger in ("admit", "resume"):
             return self._enters
-        return self._note_queued if move.trigger in QUEUES else handlers.get(move.trigger)
+        # What happens to a request that waits already (`rewind`) does not begin its waiting.
+        if move.trigger in QUEUES and move.status is not None:
+            return self._note_queued
+        return handlers.get(move.trigger)
 
     def _note_queued(self, event: Event) -> None:
         self._queued[event[REF]] = event[SEQ]
