@@ -22,7 +22,8 @@ class F2PromptShare(Invariant):
     Counted since the last batch with a DECODE_RECURRENT or SPECULATIVE row: the batches with prompt
     rows that are submitted while some request has DECODE_RECURRENT or SPECULATIVE work QUEUED and
     is left out of them. They are at most max_prefill_batches_before_decode; in mode `mixed` the
-    first that embeds prompt tokens along with a DECODE_PRELUDE is not counted.
+    first that embeds prompt tokens along with a DECODE_PRELUDE is not counted. The count starts
+    anew when nobody is ready any more (aborted, or preempted): it is always somebody who waits.
     """
 
     id = "F2"
@@ -37,8 +38,20 @@ class F2PromptShare(Invariant):
         self._has_excused = False
 
     def handler(self, move: Move) -> Handler | None:
-        """A batch is complete when it is submitted."""
-        return self._submitted if move.trigger == "submit_batch" else None
+        """A batch is complete when it is submitted; who is ready may leave in other ways."""
+        if move.trigger == "submit_batch":
+            return self._submitted
+        is_ready = move.work is not None and KEY_OF.get(move.work[0]) in LOOPS
+        return self._left if is_ready and move.trigger != "select" else None
+
+    def _left(self, event: Event) -> None:
+        """Before F4 takes note of it."""
+        if all(ref == event[REF] for ref in self._waiting()):
+            self._counted = 0
+            self._has_excused = False
+
+    def _waiting(self) -> list[int]:
+        return [ref for key in LOOPS for ref in self.recount.ready.by_key[key].ready]
 
     def _submitted(self, event: Event) -> None:
         recount, ready = self.recount, self.recount.ready
@@ -48,8 +61,7 @@ class F2PromptShare(Invariant):
             self._has_excused = False
         elif not PROMPT_WORKS.isdisjoint(works):
             recount.prompt_batches += 1
-            waiting = [ref for key in LOOPS for ref in ready.by_key[key].ready]
-            if waiting:
+            if waiting := self._waiting():
                 self._passed(event, works, waiting)
 
     def _passed(self, event: Event, works: list[WorkKey], waiting: list[int]) -> None:
