@@ -48,10 +48,6 @@ class BlockLedger:
         """Some request that references the block (the one owner where nothing is shared)."""
         return next((ref for ref, owned in enumerate(self.owned) if block in owned), None)
 
-    def unreferenced(self, blocks: Iterable[int]) -> int:
-        """How many of the blocks no request references."""
-        return sum(1 for block in blocks if block not in self._references)
-
     def take(self, ref: int, blocks: Iterable[int]) -> str | None:
         """Free blocks become the request's own."""
         wrong = None
@@ -99,9 +95,16 @@ class BlockLedger:
         self._set_tokens(ref)
         return wrong
 
-    def publish(self, blocks: Iterable[int]) -> None:
-        """The prefix cache keeps the blocks."""
-        self._prefix.update(blocks)
+    def publish(self, ref: int, blocks: Iterable[int]) -> str | None:
+        """The prefix cache keeps blocks that the request references."""
+        wrong = None
+        for block in blocks:
+            if block not in self.owned[ref]:
+                wrong = wrong or f"block {block}, which it does not reference"
+            elif block in self._prefix:
+                wrong = wrong or f"block {block}, which the prefix cache keeps already"
+            self._prefix.add(block)
+        return wrong
 
     def evict(self, blocks: Iterable[int]) -> str | None:
         """The prefix cache lets the blocks go."""

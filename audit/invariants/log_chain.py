@@ -28,9 +28,9 @@ class S13Log(Invariant):
     `close`. (e) Every step has its row, whose first_seq, last_seq and digest are those of its
     events; the chain goes on from the recorded digest, so that each broken link is one finding; a
     last step that was cut off has no row yet. (f) The run's own digest is the last step's, its
-    last_seq the last event's, its outcome the one that `close` tells. `transition` is a view of
-    `event` in a native log; where it is a table of its own, its rows are compared. A log without
-    `close` is not a finding but inconclusive.
+    last_seq the last event's, its outcome the one that `close` tells. (g) `transition` shows the
+    edges of every event's move, and no others. A log without `close` is not a finding but
+    inconclusive.
     """
 
     id = "S13"
@@ -49,6 +49,7 @@ class S13Log(Invariant):
         is_async = self.recount.config.execution.async_scheduling
         self._phases = None if is_async else self._phase_of_moves()
         self._texts = {number: move.text() for number, move in run.moves.items()}
+        self._misshown = {n for n, move in run.moves.items() if run.shown[n] != move}
         self.close_seq: int | None = None
 
     def _phase_of_moves(self) -> dict[int, int]:
@@ -88,6 +89,8 @@ class S13Log(Invariant):
         self._check_frame(events[0])
         if self._phases is not None:
             self._check_order(step, self._phases)
+        if self._misshown:
+            self._check_projection(step)
         columns = step.columns
         seqs = columns[SEQ]
         is_whole = (
@@ -120,6 +123,18 @@ class S13Log(Invariant):
                 f"`{moves[before[MOVE]].trigger}` in step {step.number}; its place is before it.",
                 after_seq=before[SEQ],
             )
+
+    def _check_projection(self, step: Step) -> None:
+        run = self.recount.run
+        for event in step.events:
+            if event[MOVE] in self._misshown:
+                shown, told = run.shown[event[MOVE]].text(), run.moves[event[MOVE]].text()
+                self.found(
+                    event,
+                    f"Seq {event[SEQ]} is {shown} in `transition`, {told} in `event`.",
+                    transition=shown,
+                    event=told,
+                )
 
     def _is_readable(self, event: Event, due: int) -> bool:
         """Say everything that is wrong with a row; False if no invariant can read it."""

@@ -9,8 +9,9 @@ from rlt_fsm.moves import PLAIN_MOVE
 from rlt_fsm.states import Outcome
 
 from .event_log import EventLog
-from .move_rows import MOVE_ROWS
+from .move_rows import MOVE_ROWS, edges
 from .port import (
+    EdgeRow,
     EventCells,
     LogReader,
     LogWriter,
@@ -143,6 +144,9 @@ class _MemoryReader(LogReader):
 
     def moves(self, run_id: int) -> list[MoveRow]:  # noqa: ARG002  # one table for every run
         return list(MOVE_ROWS)
+
+    def edges(self, run_id: int) -> list[EdgeRow]:  # noqa: ARG002  # one table for every run
+        return [EdgeRow(row.move, *edge) for row in MOVE_ROWS for edge in edges(row)]
 
     def requests(self, run_id: int) -> list[RequestRow]:
         run = self._run(run_id)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-from .port import EventRow, LogReader, MoveRow, RequestRow, RunInfo, StepRow
+from .port import EdgeRow, EventRow, LogReader, MoveRow, RequestRow, RunInfo, StepRow
 from .schema import RUN_SHIFT
 from .sql_errors import translated
 
@@ -17,6 +17,7 @@ CHUNK_ROWS: Final = 2048
 
 _RUNS: Final = f"SELECT {', '.join(RunInfo._fields)} FROM run ORDER BY run_id"  # noqa: S608  # fixed names
 _MOVES: Final = "SELECT * FROM move ORDER BY move_id"
+_EDGES: Final = "SELECT move_id, machine, source, dest FROM move_edge ORDER BY move_id, ordinal"
 _REQUESTS: Final = (
     "SELECT ref, request_id, generation FROM request_ref WHERE run_id = ? ORDER BY ref"
 )
@@ -43,6 +44,10 @@ class SqlReader(LogReader):
     def moves(self, run_id: int) -> list[MoveRow]:  # noqa: ARG002  # one table for all
         """Every move of the log, by number: what the numbers in the events mean."""
         return [MoveRow._make(row) for row in self._rows(_MOVES)]
+
+    def edges(self, run_id: int) -> list[EdgeRow]:  # noqa: ARG002  # one table for all
+        """What `transition` shows for each move, by number."""
+        return [EdgeRow._make(row) for row in self._rows(_EDGES)]
 
     def requests(self, run_id: int) -> list[RequestRow]:
         """Every request of the run, refused ones too, by ref."""

@@ -86,6 +86,24 @@ def test_s13_finds_events_of_a_step_out_of_their_order(tampered: Tampered) -> No
     assert finding.evidence["after_seq"] == early.seq
 
 
+def test_s13_finds_a_transition_that_is_not_what_the_event_shows(tampered: Tampered) -> None:
+    admit = tampered.all("admit")[0]
+    tampered.edges = [
+        (*edge[:4], "FINISHED") if edge[0] == admit.move and edge[2] == "status" else edge
+        for edge in tampered.edges
+    ]
+    finding = assert_first(tampered, "S13", admit)
+    assert "WAITING>FINISHED" in str(finding.evidence["transition"])
+
+
+def test_s13_finds_a_transition_that_is_not_shown(tampered: Tampered) -> None:
+    output = tampered.all("output")[0]
+    select = tampered.selects("PROMPT_ATOMIC")[0]
+    tampered.edges = [edge for edge in tampered.edges if edge[0] != select.move]
+    assert_first(tampered, "S13", select)
+    assert output.move not in {edge[0] for edge in tampered.edges}
+
+
 def test_s13_finds_a_second_close(tampered: Tampered) -> None:
     assert_first(tampered, "S13", tampered.duplicate(tampered.all("close")[0]))
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import run_to_file
 from handmade import Handmade, small_run
+from real_runs import run_to_file
 from reseal import Tampered
 
 import audit

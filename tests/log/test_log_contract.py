@@ -219,6 +219,17 @@ def test_a_log_says_what_its_moves_mean(log):
     assert move_texts(moves) == MOVE_TEXTS
 
 
+def test_a_log_says_what_transition_shows_of_each_move(log):
+    writer = log.begin_run(HEADER)
+    shown = {}
+    for edge in log.reader().edges(writer.run_id):
+        shown.setdefault(edge.move, []).append(edge[1:])
+    machines = ("status", "work", "slot", "kv")
+    for row in log.reader().moves(writer.run_id):
+        pairs = zip(machines, row[2::2], row[3::2], strict=True)
+        assert shown.get(row.move, []) == [pair for pair in pairs if pair[1:] != (None, None)]
+
+
 def test_the_state_before_submit_and_after_retire_is_null(log):
     log.begin_run(HEADER)
     moves = log.reader().moves(1)
