@@ -32,8 +32,8 @@ class EntryNeeds:
 
         Pages that it shares with a running request are nobody's to give.
         """
-        shared = len(data.share) - self._recount.blocks.unreferenced(data.share)
-        return max(len(data.take) + len(data.share), data.need or 0) - shared
+        blocks = max(len(data.take) + len(data.share), data.need or 0)
+        return blocks - self._recount.blocks.in_use(data.share)
 
     def could_run(self, ref: int, claimed: int) -> bool:
         """Whether it could take the slot, and the blocks, of one that enters and claims `claimed`.
