@@ -16,18 +16,19 @@ from .recount import Recount
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The end of one step: its last seq, and the batches of each key so far."""
+    """The end of one step: its last seq, the batches of each key so far, and the keys ready."""
 
     step: int
     seq: int
     batches: dict[WorkKey, int]
+    ready: list[WorkKey]
 
 
 class Cycle(msgspec.Struct, frozen=True):
     """`length` steps after `first_step`, whose state they end in again.
 
     `batches` counts those of each key in the cycle; `starving` are the keys that somebody has ready
-    and that get none.
+    after one of its steps and that get none.
     """
 
     first_step: int
@@ -53,21 +54,27 @@ class Stall:
         """The cycle that ends with this step, if its state was there before and events led back."""
         live = list(live)
         tallies = self._recount.ready.by_key
-        now = Moment(step, seq, {key: tally.batches for key, tally in tallies.items()})
+        now = Moment(
+            step,
+            seq,
+            batches={key: tally.batches for key, tally in tallies.items()},
+            ready=[key for key, tally in tallies.items() if tally.ready],
+        )
         digest = blake2b(msgspec.msgpack.encode(self._state(live)), digest_size=16).digest()
         before = self._seen.setdefault(digest, now)
-        if before.seq == seq:  # nothing happened
-            return None
         latest = self._recount.latest_seq
+        members = [ref for ref in live if latest.get(ref, 0) > before.seq]
+        if not members:  # nothing happened: it waits for something
+            return None
         batches = {key: now.batches[key] - count for key, count in before.batches.items()}
+        in_cycle = [moment for moment in self._seen.values() if moment.step >= before.step]
+        ready = {key for moment in in_cycle for key in moment.ready}
         return Cycle(
             first_step=before.step,
             length=step - before.step,
-            members=[self._recount.name(ref) for ref in live if latest.get(ref, 0) > before.seq],
+            members=[self._recount.name(ref) for ref in members],
             batches={key.value: count for key, count in batches.items() if count},
-            starving=[
-                key.value for key, tally in tallies.items() if tally.ready and not batches[key]
-            ],
+            starving=[key.value for key in WorkKey if key in ready and not batches[key]],
         )
 
     # ---- the state ---------------------------------------------------------------------------

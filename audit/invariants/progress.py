@@ -26,16 +26,16 @@ class L2NetProgress(Invariant):
     computes again raises no mark. (a) While requests are alive (submitted and not FINISHED), some
     mark rises within 4 · (the most requests alive since the last rise) + 64 steps; the count starts
     anew when nobody was alive. (b) Two steps without a rise, an arrival, an abort or a device
-    failure between them do not end in the same state, unless nothing at all happened. The state is,
-    for each live request, its four machine states, blocks, host blocks, outputs, prompt frontiers
-    and loops by depth, and the admissions that passed it (up to the limit); the order of every
-    queue; the order in which the keys had their last batch; the batches with prompt rows since the
-    last decode loop (up to the limit); the tickets in flight; how many blocks are referenced,
-    prefix-only and on the host. Compared are the steps from the (depths + 8)th without a rise on
-    (at the latest the 60th). A livelock is told with its cycle: the first step, the length in
-    steps, the members (requests with events in it), the batches by work key, and the keys that
-    starve: somebody has that work ready all the way round, and no batch of it runs. One finding for
-    each stall: (b) where there is a cycle, else (a).
+    failure between them do not end in the same state, unless no live request has an event between
+    them. The state is, for each live request, its four machine states, blocks, host blocks,
+    outputs, prompt frontiers and loops by depth, and the admissions that passed it (up to the
+    limit); the order of every queue; the order in which the keys had their last batch; the batches
+    with prompt rows since the last decode loop (up to the limit); the tickets in flight; how many
+    blocks are referenced, prefix-only and on the host. Compared are the steps from the (depths +
+    8)th without a rise on (at the latest the 60th). A livelock is told with its cycle: the first
+    step, the length in steps, the members (requests with events in it), the batches by work key,
+    and the keys that starve: somebody has that work ready after one of the steps, and no batch of
+    it runs. One finding for each stall: (b) where there is a cycle, else (a).
     """
 
     id = "L2"
@@ -138,12 +138,13 @@ class L2NetProgress(Invariant):
     # ---- what to say -------------------------------------------------------------------------
 
     def _found_cycle(self, step: Step, cycle: Cycle) -> None:
-        starving = ", ".join(cycle.starving) or "no ready work"
+        starving = ", ".join(cycle.starving)
         self.found_in_step(
             step,
             f"Livelock: step {step.number} ends in the state of step {cycle.first_step}, with no "
             f"progress since step {self._since}: a cycle of {cycle.length} steps among "
-            f"{', '.join(cycle.members[:8])}, in which {starving} starves.",
+            f"{', '.join(cycle.members[:8])}"
+            f"{f', in which {starving} starves' if starving else ''}.",
             length=cycle.length,
             first_step=cycle.first_step,
             members=cycle.members,
