@@ -98,23 +98,18 @@ class BlockData(msgspec.Struct, frozen=True):
     drop: BlockIds = ()
     publish: BlockIds = ()
     evict: BlockIds = ()
+    pin: BlockIds = ()
+    unpin: BlockIds = ()
     need: int | None = None
     cached_tokens: int = 0
     state_row: int | None = None
     host_blocks: int = 0
 
 
-class PreemptionData(msgspec.Struct, frozen=True):
-    """For whom `yield`, `offload`, `offload_resident` and `rewind` were, as `id#gen`."""
+class PreemptionData(BlockData, frozen=True):
+    """What `yield`, `offload`, `offload_resident` and `rewind` tell; for whom as `id#gen`."""
 
     for_whom: str | None = msgspec.field(default=None, name="for")
-
-
-class LeaseData(msgspec.Struct, frozen=True):
-    """What `pin` and `unpin` tell."""
-
-    pin: BlockIds = ()
-    unpin: BlockIds = ()
 
 
 class BatchData(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ class F1AdmissionOrder(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Whoever begins or ceases to wait; `admit` is judged before anything of it is counted."""
-        if move.status is None:
+        if move.status is None or not move.is_of_request:
             return None
         source, dest = move.status
         if move.trigger == "admit":

@@ -3,7 +3,7 @@
 from rlt_fsm.machines import NULL
 from rlt_fsm.states import RequestStatus
 
-from ..facts import LeaseData, PreemptionData, decode
+from ..facts import BlockData, PreemptionData, decode
 from ..legality import Move
 from ..reader import EXTRA, REASON, REF, SEQ, Event
 from .base import Handler, Invariant
@@ -38,6 +38,8 @@ class S10Preemption(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Preemptions, what they park, and what forgets it."""
+        if not move.is_of_request:
+            return None
         match move.trigger:
             case "yield" | "offload":
                 return self._parking(move)
@@ -107,7 +109,7 @@ class S10Preemption(Invariant):
         self._leased.pop(event[REF], None)
 
     def _pinned(self, event: Event) -> None:
-        data = decode(event[EXTRA], LeaseData)
+        data = decode(event[EXTRA], BlockData)
         leased = self._leased.setdefault(event[REF], set())
         leased.update(data.pin)
         leased.difference_update(data.unpin)

@@ -62,7 +62,7 @@ class L2NetProgress(Invariant):
             return self._prompt_moved  # cached tokens
         if move.trigger == "enqueue" and move.work is not None:
             return self._prompt_moved if move.work[0] in FINISHES_DEPTHS else None
-        source, dest = move.status or (None, None)
+        source, dest = (move.is_of_request and move.status) or (None, None)
         if source == NULL:
             return self._came
         if dest == FINISHED:

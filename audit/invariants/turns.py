@@ -110,7 +110,7 @@ class F4Served(Invariant):
             return self._submitted
         if move.trigger == "grow":
             return self._note_blocks if self._may_be_short else None
-        if move.work is None:
+        if move.work is None or not move.is_of_request:
             return None
         source, dest = (KEY_OF.get(state) for state in move.work)
         if dest is not None:
