@@ -107,7 +107,7 @@ class SimRunner:
                 facts.depths,
                 has_prefix_cache=config.cache.enable_prefix_caching,
             )
-        return facts, _resolved(config, facts)
+        return facts, resolved(config, facts)
 
     # ---- batches -----------------------------------------------------------------------------
 
@@ -238,7 +238,8 @@ class SimRunner:
         return drawn.token
 
 
-def _resolved(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
+def resolved(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
+    """The config with every automatic value filled in, as a runner without tensors does it."""
     cache = config.cache
     if cache.num_blocks is None:
         pages = -(-facts.max_model_len // cache.block_size) * config.scheduler.max_num_seqs

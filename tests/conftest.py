@@ -1,5 +1,7 @@
 """For every test: whatever engine it closes, the fold of the log must be the engine's state."""
 
+from functools import wraps
+
 import pytest
 from folding import differences
 
@@ -21,6 +23,7 @@ def _every_closed_engine_is_the_fold_of_its_log(request):
     folds_all = request.config.getoption("--fold-long-runs")
     close = Engine.close
 
+    @wraps(close)
     def close_and_compare(engine):
         was_sealed = engine.state.seq
         close(engine)

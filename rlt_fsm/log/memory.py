@@ -1,8 +1,10 @@
 """The event log in memory: the same behaviour as a file, no copies, gone with the process."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 
 from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.moves import PLAIN_MOVE
@@ -164,3 +166,10 @@ class _MemoryReader(LogReader):
     def steps(self, run_id: int) -> Iterator[StepRow]:
         run = self._run(run_id)
         return iter(()) if run is None else islice(run.steps, run.committed_steps)
+
+    def step_at(self, run_id: int, step: int) -> StepRow | None:
+        run = self._run(run_id)
+        if run is None:
+            return None
+        end = bisect_right(run.steps, step, hi=run.committed_steps, key=itemgetter(0))
+        return run.steps[end - 1] if end else None

@@ -165,6 +165,9 @@ class LogReader(Protocol):
     def steps(self, run_id: int) -> Iterator[StepRow]:
         """A run's steps, in order."""
 
+    def step_at(self, run_id: int, step: int) -> StepRow | None:
+        """The last step of a run, up to number `step`, that has ended; found, not searched for."""
+
 
 class EventStore(Protocol):
     """One log: a file, a database, or memory."""

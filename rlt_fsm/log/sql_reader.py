@@ -28,6 +28,9 @@ FROM event_log WHERE key > ? AND key <= ? ORDER BY key LIMIT ?"""
 _STEPS: Final = """SELECT step, first_seq, last_seq, ticket, waiting, slots_held, blocks_free,
     blocks_prefix_only, host_blocks, digest
 FROM step_log WHERE run_id = ? AND step > ? ORDER BY step LIMIT ?"""
+_STEP_AT: Final = """SELECT step, first_seq, last_seq, ticket, waiting, slots_held, blocks_free,
+    blocks_prefix_only, host_blocks, digest
+FROM step_log WHERE run_id = ? AND step <= ? ORDER BY step DESC LIMIT 1"""
 
 
 class SqlReader(LogReader):
@@ -73,6 +76,11 @@ class SqlReader(LogReader):
         while rows := self._rows(_STEPS, run_id, step, CHUNK_ROWS):
             yield from cast("list[StepRow]", rows)
             step = cast("int", rows[-1][0])
+
+    def step_at(self, run_id: int, step: int) -> StepRow | None:
+        """The run's last step up to number `step`."""
+        rows = self._rows(_STEP_AT, run_id, step)
+        return StepRow._make(rows[0]) if rows else None
 
     def _rows(self, sql: str, *parameters: int) -> list[tuple[object, ...]]:
         with translated(self._name):

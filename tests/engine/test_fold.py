@@ -3,7 +3,15 @@
 import pytest
 from folding import differences
 
-from rlt_fsm import Engine, EngineConfig, EventLog, IllegalTransition, LogError, SamplingParams
+from rlt_fsm import (
+    Engine,
+    EngineConfig,
+    EventLog,
+    IllegalTransition,
+    LogError,
+    RequestRefused,
+    SamplingParams,
+)
 from rlt_fsm.config import CacheConfig, ExecutionConfig, SchedulerConfig
 from rlt_fsm.log.memory import MemoryLog
 from rlt_fsm.replay import fold, recorded
@@ -139,3 +147,16 @@ def test_a_log_that_leaves_out_a_move_does_not_fold():
     engine.abort_request("a")
     with pytest.raises(IllegalTransition):
         fold(log, engine.run_id)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"max_tokens": "x"}, {"stop_token_ids": ("a",)}, {"exit_depths": (4, None)}, {"top_k": 1.5}],
+    ids=str,
+)
+def test_a_request_refused_for_a_parameters_type_is_read_back_as_it_was_given(params):
+    with EventLog.memory() as log, Engine(SimRunner(), log=log) as engine:
+        with pytest.raises(RequestRefused):
+            engine.add_request("a", [1], SamplingParams(**params))
+        read = [fact for fact, *_ in recorded(log.reader(), engine.run_id)]
+    assert read[-1].spec.params == SamplingParams(**params)

@@ -275,3 +275,14 @@ def test_the_usual_spellings_of_memory_open_a_log_in_memory(location):
 
 def test_the_header_covers_every_column_of_a_run_that_its_writer_knows():
     assert set(RunHeader._fields) < set(RunInfo._fields)
+
+
+def test_a_step_is_found_by_its_number_or_the_next_lower_one(log):
+    writer, reader = log.begin_run(HEADER), log.reader()
+    rows = [step_row(0, 1, 2), step_row(3, 3, 3), step_row(4, 4, 6)]
+    writer.write(grow_events(1, 6), [REQUESTS[0]], rows)
+    assert reader.step_at(writer.run_id, 4) is None  # not committed
+    writer.commit()
+    found = [reader.step_at(writer.run_id, step) for step in (-1, 0, 2, 3, 4, 2**62)]
+    assert found == [None, rows[0], rows[0], rows[1], rows[2], rows[2]]
+    assert reader.step_at(writer.run_id + 1, 4) is None
