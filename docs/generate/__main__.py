@@ -1,12 +1,12 @@
-"""The command: fill every page, or say which pages are stale (exit status 1)."""
+"""The command: fill every page, paste its outputs anew, or say which are stale (status 1)."""
 
 import sys
 from pathlib import Path
 
 from . import cli, configuration, events, invariants, log_views, machines, modes, modes_compared
 from .markdown import Block, block_names, fill
+from .pasted import ROOT, repasted
 
-ROOT = Path(__file__).resolve().parents[2]
 BLOCKS: dict[str, Block] = {
     **machines.BLOCKS,
     **events.BLOCKS,
@@ -25,17 +25,19 @@ def pages() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Fill the pages; with `--check` change nothing."""
-    if arguments not in ([], ["--check"]):
-        sys.stderr.write("usage: python -m docs.generate [--check]\n")
+    """Fill the pages; `--outputs` pastes outputs too, `--check` changes nothing."""
+    if arguments not in ([], ["--check"], ["--outputs"]):
+        sys.stderr.write("usage: python -m docs.generate [--check | --outputs]\n")
         return 2
-    is_check = bool(arguments)
+    is_check, has_outputs = arguments == ["--check"], arguments == ["--outputs"]
     used: set[str] = set()
     stale: list[Path] = []
     for path in pages():
         before = path.read_text(encoding="utf-8")
         used.update(block_names(before))
         after = fill(before, BLOCKS)
+        if has_outputs:
+            after = repasted(after)
         if after != before:
             stale.append(path)
             if not is_check:
