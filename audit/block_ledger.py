@@ -4,7 +4,7 @@ Counting only: every method returns what is wrong with the change as a phrase, o
 what can be applied, so that one bad list does not make every later one look bad. S9 reports.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from .facts import CacheFacts
 
@@ -20,7 +20,6 @@ class BlockLedger:
         self.tokens: list[int] = [0] * requests  # by ref: positions its blocks can hold
         self._references: dict[int, int] = {}  # block → requests that reference it, if any
         self._prefix: set[int] = set()  # blocks that the prefix cache keeps
-        self._touched_by: dict[int, int] = {}  # freed block → ticket that may still touch it
         self.host: dict[int, int] = {}  # ref → host blocks of its snapshot
         self.state_rows: dict[int, int] = {}  # state row → ref
         self._row_of: dict[int, int] = {}  # ref → state row
@@ -45,15 +44,15 @@ class BlockLedger:
         """Blocks' worth of snapshots on the host."""
         return sum(self.host.values())
 
+    def in_use(self, blocks: Iterable[int]) -> int:
+        """How many of the blocks some request references."""
+        return sum(1 for block in blocks if block in self._references)
+
     def owner(self, block: int) -> int | None:
         """Some request that references the block (the one owner where nothing is shared)."""
         return next((ref for ref, owned in enumerate(self.owned) if block in owned), None)
 
-    def unreferenced(self, blocks: Iterable[int]) -> int:
-        """How many of the blocks no request references."""
-        return sum(1 for block in blocks if block not in self._references)
-
-    def take(self, ref: int, blocks: Iterable[int], in_flight: Container[object]) -> str | None:
+    def take(self, ref: int, blocks: Iterable[int]) -> str | None:
         """Free blocks become the request's own."""
         wrong = None
         owned = self.owned[ref]
@@ -64,10 +63,6 @@ class BlockLedger:
                 wrong = wrong or f"block {block}, which ref {self.owner(block)} references"
             elif block in self._prefix:
                 wrong = wrong or f"block {block}, which the prefix cache keeps"
-            elif self._touched_by.get(block) in in_flight:
-                ticket = self._touched_by[block]
-                wrong = wrong or f"block {block}, which ticket {ticket} can still touch"
-            self._touched_by.pop(block, None)
             if block not in owned:
                 owned.add(block)
                 self._references[block] = self._references.get(block, 0) + 1
@@ -87,8 +82,8 @@ class BlockLedger:
         self._set_tokens(ref)
         return wrong
 
-    def drop(self, ref: int, blocks: Iterable[int], touched_by: int | None) -> str | None:
-        """The request no longer references the blocks; `touched_by` may still write to them."""
+    def drop(self, ref: int, blocks: Iterable[int]) -> str | None:
+        """The request no longer references the blocks."""
         wrong = None
         owned = self.owned[ref]
         for block in blocks:
@@ -99,16 +94,21 @@ class BlockLedger:
             left = self._references[block] - 1
             if left:
                 self._references[block] = left
-                continue
-            del self._references[block]
-            if touched_by is not None:
-                self._touched_by[block] = touched_by
+            else:
+                del self._references[block]
         self._set_tokens(ref)
         return wrong
 
-    def publish(self, blocks: Iterable[int]) -> None:
-        """The prefix cache keeps the blocks."""
-        self._prefix.update(blocks)
+    def publish(self, ref: int, blocks: Iterable[int]) -> str | None:
+        """The prefix cache keeps blocks that the request references."""
+        wrong = None
+        for block in blocks:
+            if block not in self.owned[ref]:
+                wrong = wrong or f"block {block}, which it does not reference"
+            elif block in self._prefix:
+                wrong = wrong or f"block {block}, which the prefix cache keeps already"
+            self._prefix.add(block)
+        return wrong
 
     def evict(self, blocks: Iterable[int]) -> str | None:
         """The prefix cache lets the blocks go."""

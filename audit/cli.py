@@ -10,6 +10,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -23,4 +25,4 @@ verify.register(app)
 
 def main() -> None:
     """The console script."""
-    app()
+    app(prog_name="rlt-audit")

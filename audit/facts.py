@@ -21,6 +21,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     prefill_chunk_size: int | None = None
+    max_prefill_batches_before_decode: int | None = None
+    max_admission_bypasses: int | None = None
 
 
 class CacheFacts(msgspec.Struct, frozen=True):
@@ -100,6 +102,19 @@ class BlockData(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     state_row: int | None = None
     host_blocks: int = 0
+
+
+class PreemptionData(msgspec.Struct, frozen=True):
+    """For whom `yield`, `offload`, `offload_resident` and `rewind` were, as `id#gen`."""
+
+    for_whom: str | None = msgspec.field(default=None, name="for")
+
+
+class LeaseData(msgspec.Struct, frozen=True):
+    """What `pin` and `unpin` tell."""
+
+    pin: BlockIds = ()
+    unpin: BlockIds = ()
 
 
 class BatchData(msgspec.Struct, frozen=True):

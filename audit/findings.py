@@ -33,6 +33,7 @@ SPECIFICITY = (
     "D2.twice",
     "S6",
     "S12",
+    "S10",
     "S1.source",
     "S3",
     "S4",
@@ -42,12 +43,17 @@ SPECIFICITY = (
     "S8",
     "S7",
     "S9",
-    "S10",
     "S11",
+    "F1",
+    "F3",
+    "F2",
+    "F4",
     "S13",
+    "L3",
     "L1",
-    "D2",
+    "L2",
     "D1",
+    "D2",
 )
 _RANK = {name: rank for rank, name in enumerate(SPECIFICITY)}
 

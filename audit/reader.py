@@ -11,10 +11,11 @@ import msgspec
 
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.event_log import EventLog
-from rlt_fsm.log.port import EventStore, LogReader, RequestRow, RunInfo, StepRow
+from rlt_fsm.log.port import EdgeRow, EventStore, LogReader, RequestRow, RunInfo, StepRow
+from rlt_fsm.machines import NULL
 
 from .facts import ConfigFacts, ModelFacts, decode
-from .legality import Move, read_move
+from .legality import MACHINE_NAMES, Edge, Move, read_move
 
 T = TypeVar("T")
 
@@ -61,7 +62,8 @@ EXTRA: Final = 14
 class RunLog:
     """One run of a log as it stands now, to be read once, also while it is being written.
 
-    `requests` by ref and `moves` by number are complete for the events that `events` streams.
+    `requests` by ref and `moves` by number are complete for the events that `events` streams;
+    `shown` has the moves as the `transition` view shows them, by number.
     """
 
     def __init__(self, reader: LogReader, run_id: int) -> None:
@@ -72,6 +74,7 @@ class RunLog:
         self.config = self._header("config", self.info.config, ConfigFacts)
         self.model = self._header("model", self.info.model, ModelFacts)
         self.moves: dict[int, Move] = {row[0]: read_move(row) for row in reader.moves(run_id)}
+        self.shown = self._shown_moves(reader.edges(run_id))
         self.requests: dict[int, RequestRow] = {row[0]: row for row in reader.requests(run_id)}
 
     def _header(self, name: str, text: str, into: type[T]) -> T:
@@ -79,6 +82,16 @@ class RunLog:
             return decode(text, into)
         except msgspec.MsgspecError as error:
             raise LogError(f"run {self.info.run_id}: its {name} cannot be read: {error}") from error
+
+    def _shown_moves(self, rows: list[EdgeRow]) -> dict[int, Move]:
+        """Every move as `transition` shows it."""
+        edges: dict[tuple[int, str], Edge] = {
+            (row.move, row.machine): (row.source or NULL, row.dest or NULL) for row in rows
+        }
+        return {
+            number: Move(move.trigger, *(edges.get((number, name)) for name in MACHINE_NAMES))
+            for number, move in self.moves.items()
+        }
 
     def events(self) -> Iterator[Event]:
         """The events in order of seq."""

@@ -80,12 +80,14 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
 
     `exits[i]`: the gate lets row i leave the loop (DECODE_RECURRENT). `token_ids[i]` and
     `logprobs[i]`: what row i sampled (DECODE_CODA); a logprob is None where not asked for.
+    `notes[i]`: a code for an output that no model made, e.g. `unrecorded`; None elsewhere.
     """
 
     ticket: int
     exits: Sequence[bool] = ()
     token_ids: Sequence[int] = ()
     logprobs: Sequence[float | None] = ()
+    notes: Sequence[str | None] = ()
 
 
 class Runner(Protocol):

@@ -71,7 +71,7 @@ def encode(
         )  # fmt: skip
     if isinstance(fact, OutputSampled):
         return (
-            seq, step, ticket, t_ns, fact.ref, move, blocks, cause, None,
+            seq, step, ticket, t_ns, fact.ref, move, blocks, cause, fact.note,
             fact.idx, fact.token_id, fact.exit_depth, fact.logprob, None, None,
         )  # fmt: skip
     ref, reason, extra = _payload(fact, names)
@@ -163,12 +163,12 @@ def decode(row: EventRow, request: tuple[str, int], refs: Mapping[str, int]) -> 
             assert row.a is not None
             assert row.b is not None
             assert row.c is not None
-            return OutputSampled(ref, row.a, row.b, row.c, row.d)
+            return OutputSampled(ref, row.a, row.b, row.c, row.d, reason)
         case "submit" | "refuse":
             spec = RequestSpec(
                 *request,
                 tuple(extra["prompt_token_ids"]),
-                msgspec.convert(extra["params"], SamplingParams),
+                _params(extra["params"]),
             )
             return Submitted(ref, spec) if head == "submit" else Refused(ref, spec, reason or "")
         case "admit":
@@ -204,6 +204,15 @@ def decode(row: EventRow, request: tuple[str, int], refs: Mapping[str, int]) -> 
             return VerdictGiven(ref, reason or "")
         case _:
             raise ValueError(f"seq {row.seq}: this version has no fact for {trigger!r}")
+
+
+def _params(data: dict[str, Any]) -> SamplingParams:
+    """Parameters as they were given: a request may have been refused for their very types."""
+    try:
+        return msgspec.convert(data, SamplingParams)
+    except msgspec.ValidationError:
+        given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return SamplingParams(**given)
 
 
 def _decode_run_or_ticket(trigger: str, extra: dict[str, Any], reason: str | None) -> Fact:

@@ -166,7 +166,10 @@ class Rewound(_Fact, frozen=True, gc=False):
 
 
 class OutputSampled(_Fact, frozen=True, gc=False):
-    """Output `idx` (0-based) of a request, sampled at `exit_depth` (1-based loops)."""
+    """Output `idx` (0-based) of a request, sampled at `exit_depth` (1-based loops).
+
+    `note` is the runner's code for an output that no model made (the log's `reason`).
+    """
 
     trigger = "output"
     ref: int
@@ -174,6 +177,7 @@ class OutputSampled(_Fact, frozen=True, gc=False):
     token_id: int
     exit_depth: int
     logprob: float | None
+    note: str | None = None
 
 
 class Finished(_Fact, frozen=True, gc=False):

@@ -123,7 +123,8 @@ def _record_outputs(
         if request is not None:
             logprob = result.logprobs[i] if result.logprobs else None
             token = result.token_ids[i]
-            fact = OutputSampled(request.ref, row.output_idx, token, row.loops_done, logprob)
+            note = result.notes[i] if result.notes else None
+            fact = OutputSampled(request.ref, row.output_idx, token, row.loops_done, logprob, note)
             seqs[i] = recorder.record(fact, ticket=batch.ticket, cause=completed)
     return seqs
 

@@ -124,7 +124,11 @@ def to_json(workload: Workload) -> str:
         if "params" in request:
             params = _differences(request["params"], plain)
             # What the request says itself is not said twice.
-            request["params"] = {k: v for k, v in params.items() if request.get(k) != v}
+            params = {k: v for k, v in params.items() if request.get(k) != v}
+            if params:
+                request["params"] = params
+            else:
+                del request["params"]
     return msgspec.json.encode(data).decode()
 
 

@@ -1,21 +1,19 @@
-"""The `rlt-fsm` command: options, exit statuses, and the audit that follows a run.
+"""The `rlt-fsm` command: options, exit statuses, and the audit of what was run.
 
 A composition root: it may import anything, nothing imports it. torch loads only where a model runs.
-Exit status: 0 all well; 1 a finding or a failed expectation; 2 usage or unusable input; 3 the audit
-is inconclusive.
+Exit statuses are in `terminal.py`.
 """
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import secrets
+from collections.abc import Mapping
 from typing import Annotated
 
-import structlog
 import typer
 from msgspec.structs import replace
 
 from rlt_fsm.config import EngineConfig, override
 from rlt_fsm.errors import ConfigError, RltError
+from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import FinishReason
 from rlt_fsm.version import engine_version
@@ -23,8 +21,11 @@ from rlt_fsm.workload import load
 
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
 from .run_command import run_prompts, run_workload
+from .simulate import MAX_STEPS, Failure, check_file
+from .simulate import simulate as run_seeds
+from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
+from .terminal import INCONCLUSIVE, NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
 
-OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
 
 app = typer.Typer(
@@ -131,8 +132,8 @@ def run(
         "exit_threshold": exit_threshold,
     }
     given = {name: value for name, value in sampling.items() if value is not None}
-    _log_to_stderr()
-    with _mistakes_as_sentences():
+    log_to_stderr("warning")
+    with mistakes_as_sentences("the log keeps what happened"):
         if workload is not None:
             _refuse_beside_workload(prompt, given)
             ran = _run_file(workload, model, settings or [], db)
@@ -211,41 +212,88 @@ def _status(ran: Ran, *, has_expectations: bool) -> int:
     return INCONCLUSIVE if verdict == "inconclusive" else OK
 
 
-# ---- mistakes ----------------------------------------------------------------------------------
+# ---- simulate ----------------------------------------------------------------------------------
+
+Seeds = Annotated[
+    str | None,
+    typer.Option(metavar="A:B", help="Seeds A to B - 1.  [default: fresh ones, which are printed]"),
+]
+Steps = Annotated[
+    int, typer.Option("--steps", metavar="N", min=1, help="Steps within which all must end.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", min=0, help="Begin no further workload after so long."),
+]
+Out = Annotated[str, typer.Option(metavar="DIR", help="Where a failing workload is written.")]
+SimulatedFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Check this rlt-workload/1 file, and no seeds.")
+]
+FRESH_SEEDS, SEEDS_END = 200, 2**48
 
 
-@contextmanager
-def _mistakes_as_sentences() -> Iterator[None]:
-    """What the caller can put right is one sentence on stderr, without a traceback."""
-    try:
-        yield
-    except RltError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(USAGE) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted; the log keeps what happened", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+@app.command()
+def simulate(
+    *,
+    seeds: Seeds = None,
+    steps: Steps = MAX_STEPS,
+    seconds: Seconds = None,
+    json: Json = False,
+    out: Out = ".",
+    workload: SimulatedFile = None,
+) -> None:
+    """Run random workloads with faults on the sim and check everything that can be checked.
+
+    A seed decides configuration, arrivals, aborts and faults. Every invariant must hold after every
+    step, every request must get what it gets alone, nothing may be left. The first seed that fails
+    is printed, and a small workload that fails alike is written to DIR. Exit status 1 if one fails.
+
+    Example: rlt-fsm simulate --seeds 0:1000
+    """
+    log_to_stderr("critical")  # devices fail here on purpose
+    status = StatusLine()
+    with mistakes_as_sentences("nothing was written"):
+        if workload is not None:
+            if seeds is not None:
+                raise RltError("--seeds does not go with --workload: the file says what runs")
+            trial = check_file(workload, _judge)
+            typer.echo(json_of(trial) if json else trial_as_text(workload, trial))
+            raise typer.Exit(NO if trial.failures else OK)
+        chosen = _fresh_seeds(seconds) if seeds is None else _seed_range(seeds)
+        result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=status.show)
+        status.clear()
+        path = None if result.failed is None else write_workload(result.failed, out)
+    line = line_of(result, path)
+    typer.echo(json_of(line) if json else simulation_as_text(line))
+    raise typer.Exit(OK if result.failed is None else NO)
 
 
-def _log_to_stderr() -> None:
-    """Warnings and worse, one line each: the run's results are on stdout and in its log."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            _error_in_one_line,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-    )
+def _fresh_seeds(seconds: float | None) -> range:
+    """A range nobody chose; it is told at once, so that a run that is killed can be repeated."""
+    first = secrets.randbelow(SEEDS_END // 2)
+    seeds = range(first, SEEDS_END if seconds is not None else first + FRESH_SEEDS)
+    typer.echo(f"fresh seeds from {first}", err=True)
+    return seeds
 
 
-def _error_in_one_line(
-    _logger: object, _method: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
-    if event.pop("exc_info", None):
-        event["error"] = repr(sys.exc_info()[1])
-    return event
+def _seed_range(text: str) -> range:
+    low, colon, high = text.partition(":")
+    if not (colon and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= SEEDS_END):
+        raise RltError(f"--seeds {text}: must be A:B with 0 <= A < B <= {SEEDS_END}")
+    return range(int(low), int(high))
+
+
+def _judge(log: EventLog) -> list[Failure]:
+    """The auditor's findings; a log of which it cannot tell is one."""
+    import audit  # noqa: PLC0415  # no auditor where none is wanted
+
+    report = audit.verify(log)
+    failures = [
+        Failure(kind=f.invariant, message=f.message, seq=f.seq, step=f.step)
+        for f in report.findings
+    ]
+    whys = [part.why for part in report.runs if part.verdict == "inconclusive"]
+    return failures + [Failure(kind="inconclusive", message=why or "no run") for why in whys]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
-"""What `rlt-fsm run` shows: plain text for people, JSON for machines, progress on a terminal.
+"""What `rlt-fsm run` shows: plain text for people, JSON for machines.
 
 Functions of finished values; nothing here runs a model or reads a log.
 """
 
-import sys
-import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-SHOW_PROGRESS_AFTER_S = 2.0
-_REFRESH_S = 0.1
 _LINES_SHOWN = 60
 _ITEMS_SHOWN = 12
 
@@ -126,13 +122,13 @@ def _completion(output: OutputLine) -> str:
 
 def _numbers(summary: Summary) -> str:
     parts = [
-        _count(summary.requests, "request"),
-        _count(summary.tokens, "token"),
-        _count(summary.steps, "step"),
-        _count(summary.batches, "batch", "batches"),
+        counted(summary.requests, "request"),
+        counted(summary.tokens, "token"),
+        counted(summary.steps, "step"),
+        counted(summary.batches, "batch", "batches"),
     ]
     if summary.preemptions:
-        parts.append(_count(summary.preemptions, "preemption"))
+        parts.append(counted(summary.preemptions, "preemption"))
     if summary.mean_exit_depth is not None:
         parts.append(f"mean exit depth {summary.mean_exit_depth:.2f}")
     return ", ".join([*parts, f"{summary.seconds:.2f} s"])
@@ -155,33 +151,6 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number and what it counts: `1 step`, `2,000 steps`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-class Progress:
-    """A line on stderr for a person who waits; silent elsewhere and in short runs."""
-
-    def __init__(self, requests: int) -> None:
-        self._requests = requests
-        self._is_watched = sys.stderr.isatty()
-        self._started = self._shown_at = time.monotonic()
-        self._is_shown = False
-
-    def on_step(self, steps: int, ended: int) -> None:
-        """Show where the run is, ten times a second at most."""
-        if not self._is_watched:
-            return
-        now = time.monotonic()
-        if now - self._started < SHOW_PROGRESS_AFTER_S or now - self._shown_at < _REFRESH_S:
-            return
-        self._shown_at, self._is_shown = now, True
-        sys.stderr.write(f"\rstep {steps:,}, {ended:,} of {self._requests:,} requests ended\x1b[K")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._is_shown = False

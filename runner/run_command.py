@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rlt_fsm.batch import Runner
 from rlt_fsm.config import EngineConfig, validate
-from rlt_fsm.drive import DriveResult, Faults, check, drive, require_drivable
+from rlt_fsm.drive import DriveResult, Faults, OnStep, check, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.errors import RltError, WorkloadError
 from rlt_fsm.log import EventLog
@@ -22,8 +22,9 @@ from rlt_fsm.prompts import script
 from rlt_fsm.states import FinishReason
 from rlt_fsm.workload import FORMAT, Request, Workload, to_json
 
-from .console import OutputLine, Progress, Ran, Refusal, Summary
+from .console import OutputLine, Ran, Refusal, Summary
 from .sim import SimRunner
+from .terminal import StatusLine
 
 SIM = "sim"
 
@@ -49,15 +50,16 @@ def run_workload(workload: Workload, *, db: str) -> Ran:
     backend = _sim(workload) if workload.model == SIM else _torch(workload)
     workload = backend.workload
     require_drivable(workload, can_fail=backend.faults is not None)
-    progress = Progress(len(workload.requests))
+    line = StatusLine()
+    on_step = _shown_on(line, len(workload.requests))
     with (
         EventLog.open(db) as log,
         Engine(backend.runner, workload.config, log, workload=to_json(workload)) as engine,
     ):
         started = time.monotonic()
-        result = drive(engine, workload, runner_faults=backend.faults, on_step=progress.on_step)
+        result = drive(engine, workload, runner_faults=backend.faults, on_step=on_step)
         seconds = time.monotonic() - started
-        progress.clear()
+        line.clear()
         batches, run_id = engine.state.next_ticket, engine.run_id
     outputs = _driven_outputs(result, backend.decode)
     summary = _summary(outputs, steps=result.steps, batches=batches, seconds=seconds)
@@ -84,7 +86,8 @@ def run_prompts(
         return _simulated_prompts(prompts, params, config, db=db)
     from .llm import LLM  # noqa: PLC0415  # torch loads only where a model is used
 
-    progress = Progress(len(prompts))
+    line = StatusLine()
+    on_step = _shown_on(line, len(prompts))
     with LLM(model, db=db, config=config) as llm:
         started = time.monotonic()
         last: dict[str, RequestOutput] = {}
@@ -92,9 +95,9 @@ def run_prompts(
         for output in llm.stream(prompts, params):
             last[output.request_id] = output
             ended += output.finished
-            progress.on_step(llm.engine.current_step, ended)
+            on_step(llm.engine.current_step, ended)
         seconds = time.monotonic() - started
-        progress.clear()
+        line.clear()
         steps, batches = llm.engine.current_step, llm.engine.state.next_ticket
         run_id = llm.engine.run_id
     in_order = sorted(last.values(), key=lambda output: int(output.request_id))
@@ -111,6 +114,12 @@ def run_prompts(
     ]
     summary = _summary(outputs, steps=steps, batches=batches, seconds=seconds)
     return Ran(outputs=outputs, summary=summary, audit=None, db=db, run_id=run_id)
+
+
+def _shown_on(line: StatusLine, requests: int) -> OnStep:
+    return lambda steps, ended: line.show(
+        f"step {steps:,}, {ended:,} of {requests:,} requests ended"
+    )
 
 
 # ---- models ------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class SimRunner:
                 facts.depths,
                 has_prefix_cache=config.cache.enable_prefix_caching,
             )
-        return facts, _resolved(config, facts)
+        return facts, resolved(config, facts)
 
     # ---- batches -----------------------------------------------------------------------------
 
@@ -147,6 +147,11 @@ class SimRunner:
         self._fails_next = False
 
     # ---- requests ----------------------------------------------------------------------------
+
+    @property
+    def requests_held(self) -> int:
+        """How many requests it keeps anything for (0 without `check`)."""
+        return 0 if self._kv is None else self._kv.requests_held
 
     def park(self, spec: RequestSpec, state_row: int) -> None:
         """The request gives up its state row."""
@@ -233,7 +238,8 @@ class SimRunner:
         return drawn.token
 
 
-def _resolved(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
+def resolved(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
+    """The config with every automatic value filled in, as a runner without tensors does it."""
     cache = config.cache
     if cache.num_blocks is None:
         pages = -(-facts.max_model_len // cache.block_size) * config.scheduler.max_num_seqs

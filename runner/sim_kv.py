@@ -69,7 +69,6 @@ class SimKV:
         self._owner: dict[int, Key] = {}  # by block; who wrote it and still runs
         self._readers: dict[int, int] = {}  # block → requests that got it from the prefix cache
         self._prefix_in: dict[int, int] = {}  # block → hash of the prompt up to its end
-        self._released: set[Key] = set()
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -146,9 +145,7 @@ class SimKV:
         return held
 
     def _new(self, spec: RequestSpec) -> _Held:
-        key = _key(spec)
-        self._released.discard(key)  # a rewound request begins anew
-        held = self._held[key] = _Held(spec)
+        held = self._held[_key(spec)] = _Held(spec)
         return held
 
     def _place(self, held: _Held, state_row: int) -> None:
@@ -225,6 +222,11 @@ class SimKV:
 
     # ---- requests ----------------------------------------------------------------------------
 
+    @property
+    def requests_held(self) -> int:
+        """How many requests were met and not released."""
+        return len(self._held)
+
     def park(self, spec: RequestSpec, state_row: int) -> None:
         """A request gives up its state row; it may never have been in a batch."""
         held = self._meet(spec, state_row)
@@ -263,11 +265,11 @@ class SimKV:
             self._remember_prefix(held, 0)
 
     def release(self, spec: RequestSpec) -> None:
-        """Forget a request, wherever it is; it may never have been in a batch."""
-        key = _key(spec)
-        assert key not in self._released, f"{key} is released twice"
-        self._released.add(key)
-        held = self._held.pop(key, None)
+        """Forget a request, wherever it is.
+
+        It may be unknown: never in a batch, or not since a rewind released it.
+        """
+        held = self._held.pop(_key(spec), None)
         if held is None:
             return
         if held.state_row is not None:

@@ -32,7 +32,7 @@ def mistakes_in_one_sentence() -> Iterator[None]:
     try:
         yield
     except RltError as error:
-        typer.echo(f"rlt-audit: {error}", err=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(Status.USAGE) from error
 
 

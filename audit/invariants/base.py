@@ -41,12 +41,12 @@ class Invariant:
     def after_step(self, step: Step) -> None:
         """A step has been read to its end."""
 
-    def found(self, event: Event, message: str, *, part: str = "", **evidence: object) -> None:
+    def found(self, event: Event, message: str, /, *, part: str = "", **evidence: object) -> None:
         """Report an event that breaks the rule; `part` names an own place in SPECIFICITY."""
         self.found_of(event[REF], event, message, part=part, **evidence)
 
     def found_of(
-        self, ref: int | None, event: Event, message: str, *, part: str = "", **evidence: object
+        self, ref: int | None, event: Event, message: str, /, *, part: str = "", **evidence: object
     ) -> None:
         """Report that an event shows request `ref` to break the rule."""
         row = None if ref is None else self.recount.run.requests.get(ref)
@@ -64,7 +64,7 @@ class Invariant:
         )
         self._findings.add(f"{self.id}.{part}" if part else self.id, finding)
 
-    def found_in_step(self, step: Step, message: str, **evidence: object) -> None:
+    def found_in_step(self, step: Step, message: str, /, **evidence: object) -> None:
         """Report a step that breaks the rule as a whole; its seq is the step's last."""
         seq = step.events[-1][SEQ] if step.events else step.row.last_seq if step.row else 0
         finding = Finding(

@@ -19,14 +19,15 @@ class S9Blocks(Invariant):
     """Every block has its owners, every scheduled position a block, every state row one owner.
 
     Recounted from the lists `take share drop publish evict` of the events. (a) A block is taken
-    only when it is in the pool, no request references it, the prefix cache does not keep it, and no
-    unretired ticket with a row of its last owner can still touch it; it is shared only while the
-    prefix cache keeps it; it is dropped only by a request that references it. Lists cover all
-    planes alike. (b) The `blocks` column of every request event is the number of blocks that the
-    request references after it; KV NONE and OFFLOADED reference none, RESIDENT some. (c) With full
-    reservation `admit` references ceil((prompt_len + max_tokens - 1) / block_size) · planes blocks,
-    and tells as `need` how many of them had to be obtainable: all but those that it shares with a
-    running request. (d) Every position of a selected row lies in a block that its request
+    only when it is in the pool, no request references it and the prefix cache does not keep it; it
+    is shared only while the prefix cache keeps it; it is dropped only by a request that references
+    it, and only when no unretired ticket has a row of that request, so that nothing can still touch
+    it when it is taken next; it is published once, by a request that references it, and evicted
+    when the prefix cache keeps it. Lists cover all planes alike. (b) The `blocks` column of every
+    request event is the number of blocks that the request references after it; KV NONE and
+    OFFLOADED reference none, RESIDENT some. (c) With full reservation `admit` references, and tells
+    as `need`, ceil((prompt_len + max_tokens - 1) / block_size) · planes blocks, those that it
+    shares included. (d) Every position of a selected row lies in a block that its request
     references. (e) A state row is one of max_num_seqs, goes with the slot, and has one owner. (f)
     A step's row tells the blocks that are free (num_blocks - distinct referenced - prefix-only),
     prefix-only and on the host, as its events leave them; the host never holds more than
@@ -105,12 +106,12 @@ class S9Blocks(Invariant):
         if move.trigger in ("submit_remote", "submit", "refuse") and not event[BLOCKS]:
             return
         data = decode(event[EXTRA], BlockData)
-        claimed = ledger.unreferenced(data.share)
         self._wrong(event, "shares", ledger.share(ref, data.share))
-        self._wrong(event, "takes", ledger.take(ref, data.take, self.recount.in_flight))
-        self._wrong(event, "drops", ledger.drop(ref, data.drop, self._last_ticket(ref)))
+        self._wrong(event, "takes", ledger.take(ref, data.take))
+        self._wrong(event, "drops", self._touched(ref) if data.drop else None)
+        self._wrong(event, "drops", ledger.drop(ref, data.drop))
         self._wrong(event, "evicts", ledger.evict(data.evict))
-        ledger.publish(data.publish)
+        self._wrong(event, "publishes", ledger.publish(ref, data.publish))
         for name, blocks in (("take", data.take), ("share", data.share), ("drop", data.drop)):
             if len(blocks) % ledger.planes or len(set(blocks)) != len(blocks):
                 self._wrong(event, f"has a list `{name}` of", self._uneven(blocks))
@@ -119,7 +120,7 @@ class S9Blocks(Invariant):
         if move.kv is not None:
             self._host(event, move.kv, data)
         if move.trigger == "admit":
-            self._reservation(event, data, claimed)
+            self._reservation(event, data)
 
     def _uneven(self, blocks: tuple[int, ...]) -> str:
         return (
@@ -131,10 +132,12 @@ class S9Blocks(Invariant):
         if what is not None:
             self.found(event, f"{self.recount.name(event[REF])} {does} {what}.", change=does)
 
-    def _last_ticket(self, ref: int) -> int | None:
-        """The latest ticket in flight with a row of the request."""
-        tickets = [t.number for t in self.recount.in_flight.values() if ref in t.refs]
-        return max(tickets, default=None)
+    def _touched(self, ref: int) -> str | None:
+        """Says so if a ticket in flight has a row of the request."""
+        for ticket in self.recount.in_flight.values():
+            if ref in ticket.refs:
+                return f"blocks that ticket {ticket.number} can still touch"
+        return None
 
     def _seat(self, event: Event, slot: tuple[str, str], data: BlockData) -> None:
         ref = event[REF]
@@ -156,24 +159,20 @@ class S9Blocks(Invariant):
         if limit is not None and ledger.host_blocks > limit:
             self._wrong(event, "brings the host to", f"{ledger.host_blocks} blocks of {limit}")
 
-    def _reservation(self, event: Event, data: BlockData, claimed: int) -> None:
+    def _reservation(self, event: Event, data: BlockData) -> None:
         request = self.recount.requests[event[REF]]
         if request is None or self.recount.config.cache.incremental_allocation:
             return
         needed = self.recount.required_blocks(request.capacity)
-        obtained = needed - len(data.share) + claimed
         referenced = len(self._ledger.owned[event[REF]])
-        for what, blocks, due in (
-            ("references", referenced, needed),
-            ("tells a need of", data.need, obtained),
-        ):
-            if blocks is not None and blocks != due:
+        for what, blocks in (("references", referenced), ("tells a need of", data.need)):
+            if blocks is not None and blocks != needed:
                 self.found(
                     event,
-                    f"{self.recount.name(event[REF])} is admitted and {what} {blocks} blocks; "
-                    f"{request.capacity} positions make it {due}.",
+                    f"{self.recount.name(event[REF])} is admitted and {what} {blocks} blocks; its "
+                    f"{request.capacity} positions need {needed}.",
                     blocks=blocks,
-                    due=due,
+                    needed=needed,
                     positions=request.capacity,
                 )
 

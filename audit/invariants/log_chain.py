@@ -8,21 +8,29 @@ from ..legality import Move
 from ..reader import CAUSE, EXTRA, MOVE, REF, SEQ, Event
 from ..recount import Step
 from .base import Handler, Invariant
+from .causes import Causes
+from .step_order import PHASES, first_out_of_order
 
 
 class S13Log(Invariant):
     """The log is gap-free, in order, sealed, and tells its run's beginning and end.
 
-    (a) seq is 1, 2, 3 … without gap; steps never fall; a `cause` is an earlier seq; every event has
-    a move and, if it is one of a request, a request that the log knows, and the columns and data
-    that its trigger must tell. (b) The first event is `open`, and its config and model are those of
-    the run's header (but for the model's name); it comes once, and nothing comes after `close`. (c)
-    Every step has its row, whose first_seq, last_seq and digest are those of its events; the chain
-    goes on from the recorded digest, so that each broken link is one finding; a last step that was
-    cut off has no row yet. (d) The run's own digest is the last step's, its last_seq the last
-    event's, its outcome the one that `close` tells. `transition` is a view of `event` in a native
-    log; where it is a table of its own, its rows are compared. A log without `close` is not a
-    finding but inconclusive.
+    (a) seq is 1, 2, 3 … without gap; steps never fall; every event has a move and, if it is one of
+    a request, a request that the log knows, and the columns and data that its trigger must tell.
+    (b) A `cause`, where one is told, is an earlier seq, and the event that led to this one: what
+    queued the work for `select`, `grow`, `admit` and `resume`; the ticket's `submit_batch` for its
+    completion or failure, and this for `output`, `drop` and `retire_batch`; either this or the
+    request's output for `enqueue` and `finish`; the request's end for `retire`. (c) Synchronously,
+    the events of a step come in their order: arrivals and aborts (with the retires of these),
+    admission and selection, `submit_batch`, its completion or failure, outputs, what follows from
+    the rows, `retire_batch`, retires. (d) The first event is `open`, and its config and model are
+    those of the run's header (but for the model's name); it comes once, and nothing comes after
+    `close`. (e) Every step has its row, whose first_seq, last_seq and digest are those of its
+    events; the chain goes on from the recorded digest, so that each broken link is one finding; a
+    last step that was cut off has no row yet. (f) The run's own digest is the last step's, its
+    last_seq the last event's, its outcome the one that `close` tells. (g) `transition` shows the
+    edges of every event's move, and no others. A log without `close` is not a finding but
+    inconclusive.
     """
 
     id = "S13"
@@ -37,18 +45,35 @@ class S13Log(Invariant):
             ref: f"{row.request_id}#{row.generation}" for ref, row in run.requests.items()
         }
         self._names[None] = None
+        self._causes = Causes(self._wrong_cause)
+        is_async = self.recount.config.execution.async_scheduling
+        self._phases = None if is_async else self._phase_of_moves()
         self._texts = {number: move.text() for number, move in run.moves.items()}
+        self._misshown = {n for n, move in run.moves.items() if run.shown[n] != move}
         self.close_seq: int | None = None
 
+    def _phase_of_moves(self) -> dict[int, int]:
+        moves = self.recount.run.moves.items()
+        return {number: PHASES[move.trigger] for number, move in moves if move.trigger in PHASES}
+
     def handler(self, move: Move) -> Handler | None:
-        """The run's own events."""
+        """The run's own events, and the causes of all others."""
         match move.trigger:
             case "open":
                 return self._opened
             case "close":
                 return self._closed
             case _:
-                return None
+                return self._causes.handler(move)
+
+    def _wrong_cause(self, event: Event, due: list[int | None]) -> None:
+        known = " or ".join(f"seq {seq}" for seq in due if seq is not None) or "nothing"
+        self.found(
+            event,
+            f"Seq {event[SEQ]} tells as its cause seq {event[CAUSE]}; {known} led to it.",
+            cause=event[CAUSE],
+            due=[seq for seq in due if seq is not None],
+        )
 
     # ---- the rows of a step, before anyone else reads them -----------------------------------
 
@@ -62,6 +87,10 @@ class S13Log(Invariant):
         self._last_step = step.number
         self._due_seq = events[-1][SEQ] + 1
         self._check_frame(events[0])
+        if self._phases is not None:
+            self._check_order(step, self._phases)
+        if self._misshown:
+            self._check_projection(step)
         columns = step.columns
         seqs = columns[SEQ]
         is_whole = (
@@ -78,6 +107,34 @@ class S13Log(Invariant):
                 readable.append(event)
             first_due = event[SEQ] + 1
         return readable
+
+    def _check_order(self, step: Step, phase_of: dict[int, int]) -> None:
+        phases = [phase_of[move] for move in step.columns[MOVE] if move in phase_of]
+        if phases == sorted(phases):
+            return
+        events = [event for event in step.events if event[MOVE] in phase_of]
+        place = first_out_of_order(phases)
+        if place is not None:
+            late, before = events[place], events[place - 1]
+            moves = self.recount.run.moves
+            self.found(
+                late,
+                f"`{moves[late[MOVE]].trigger}` (seq {late[SEQ]}) comes after "
+                f"`{moves[before[MOVE]].trigger}` in step {step.number}; its place is before it.",
+                after_seq=before[SEQ],
+            )
+
+    def _check_projection(self, step: Step) -> None:
+        run = self.recount.run
+        for event in step.events:
+            if event[MOVE] in self._misshown:
+                shown, told = run.shown[event[MOVE]].text(), run.moves[event[MOVE]].text()
+                self.found(
+                    event,
+                    f"Seq {event[SEQ]} is {shown} in `transition`, {told} in `event`.",
+                    transition=shown,
+                    event=told,
+                )
 
     def _is_readable(self, event: Event, due: int) -> bool:
         """Say everything that is wrong with a row; False if no invariant can read it."""
@@ -137,6 +194,9 @@ class S13Log(Invariant):
                 )
 
     def _closed(self, event: Event) -> None:
+        if self.close_seq is not None:
+            self._row(event, f"the run is closed again at seq {event[SEQ]}")
+            return
         self.close_seq = event[SEQ]
         outcome = decode(event[EXTRA], CloseData).outcome
         recorded = self.recount.run.info.outcome
@@ -153,6 +213,9 @@ class S13Log(Invariant):
     def after_step(self, step: Step) -> None:
         """Compare the row with the events; the chain goes on from the recorded digest."""
         row = step.row
+        if step.has_close and step.events[-1][SEQ] != self.close_seq:
+            after = step.events[-1]
+            self._row(after, f"seq {after[SEQ]} comes after `close` (seq {self.close_seq})")
         if row is None:
             if step.has_ended and not step.is_before_recovery:
                 self.found_in_step(

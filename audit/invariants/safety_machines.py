@@ -1,11 +1,11 @@
-"""S1 to S5: the request machines, and what must hold between them after every event."""
+"""S2 to S5: what must hold between the request machines after every event."""
 
 from collections.abc import Callable
 
 from rlt_fsm.machines import HELD, IDLE, NULL
 from rlt_fsm.states import RequestStatus
 
-from ..legality import MACHINE_NAMES, Move, judge
+from ..legality import Move
 from ..reader import REF, Event
 from ..recount import Step
 from .base import Handler, Invariant
@@ -16,111 +16,6 @@ WAITING, ACTIVE, FINISHED = (
     RequestStatus.FINISHED.value,
 )
 MAY_HOLD_A_SLOT = (ACTIVE, RequestStatus.TRANSFERRING.value, FINISHED)
-
-
-class S1Legal(Invariant):
-    """Every move is declared, and continues from where its machines are.
-
-    For each event of a request: (a) the move (which machines it moves, from where to where) is
-    declared for its trigger in the joint table; (b) each machine that it moves is in the move's
-    source state, recounted from the request's earlier events; (c) each machine that the trigger
-    could move but this event leaves alone is in a state in which the table lets it stay (`retire`
-    leaves the slot alone only where it is FREE). After a finding the recount goes on from the
-    event's own destination, so that one wrong row is one finding. The ticket machine is S11's.
-    """
-
-    id = "S1"
-
-    def handler(self, move: Move) -> Handler | None:
-        """A check for this move, with what the table says looked up once."""
-        if not move.is_of_request:
-            return None
-        verdict = judge(move)
-        states = self._states()
-        edges = [
-            (name, of, edge[0], edge[1])
-            for name, of, edge in zip(MACHINE_NAMES, states, move.edges, strict=True)
-            if edge is not None
-        ]
-        stays = [
-            (name, of, stay)
-            for name, of, stay in zip(MACHINE_NAMES, states, verdict.stays, strict=True)
-            if stay is not None
-        ]
-        if verdict.is_declared and not edges and not stays:
-            return None
-        if verdict.is_declared and not stays and len(edges) == 1:
-            return self._one_machine(move, *edges[0])
-
-        def check(event: Event) -> None:
-            ref = event[REF]
-            if not verdict.is_declared:
-                self._undeclared(event, move)
-            for name, of, allowed in stays:
-                if of[ref] not in allowed:
-                    self._may_not_stay(event, move, name, of[ref], allowed)
-            for name, of, source, dest in edges:
-                if of[ref] != source:
-                    self._wrong_source(event, move, name, source, of[ref])
-                of[ref] = dest
-
-        return check
-
-    def _states(self) -> tuple[list[str], list[str], list[str], list[str]]:
-        recount = self.recount
-        return recount.status, recount.work, recount.slot, recount.kv
-
-    def _one_machine(
-        self, move: Move, name: str, states: list[str], source: str, dest: str
-    ) -> Handler:
-        """The frequent case (`select`, `enqueue`): one machine moves, no other is asked."""
-
-        def check(event: Event) -> None:
-            ref = event[REF]
-            if states[ref] != source:
-                self._wrong_source(event, move, name, source, states[ref])
-            states[ref] = dest
-
-        return check
-
-    def _wrong_source(self, event: Event, move: Move, machine: str, source: str, is_: str) -> None:
-        self.found(
-            event,
-            f"`{move.trigger}` of {self.recount.name(event[REF])} moves {machine} from {source}, "
-            f"but {machine} is {is_}.",
-            part="source",
-            machine=machine,
-            source=source,
-            state=is_,
-            move=move.text(),
-        )
-
-    def _may_not_stay(
-        self, event: Event, move: Move, machine: str, is_: str, allowed: frozenset[str]
-    ) -> None:
-        self.found(
-            event,
-            f"`{move.trigger}` of {self.recount.name(event[REF])} leaves {machine} in {is_}; the "
-            f"table lets it stay only in {' or '.join(sorted(allowed))}.",
-            part="table",
-            machine=machine,
-            state=is_,
-            move=move.text(),
-        )
-
-    def _undeclared(self, event: Event, move: Move) -> None:
-        moved = ", ".join(
-            f"{name} {edge[0]}→{edge[1]}"
-            for name, edge in zip(MACHINE_NAMES, move.edges, strict=True)
-            if edge is not None
-        )
-        self.found(
-            event,
-            f"`{move.trigger}` of {self.recount.name(event[REF])} moves {moved or 'nothing'}; the "
-            "joint table has no such move.",
-            part="table",
-            move=move.text(),
-        )
 
 
 class S2SlotLimit(Invariant):
@@ -134,7 +29,7 @@ class S2SlotLimit(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Only moves of the slot machine matter."""
-        if move.slot is None:
+        if move.slot is None or not move.is_of_request:
             return None
         holders = self.recount.slot_holders
         limit = self.recount.config.scheduler.max_num_seqs
@@ -161,8 +56,8 @@ class S2SlotLimit(Invariant):
             self.compare_row(step, step.row, "slots_held", len(self.recount.slot_holders))
 
 
-def _moves(move: Move, *machines: str) -> bool:
-    return any(getattr(move, machine) is not None for machine in machines)
+def _moves_status_or_slot(move: Move) -> bool:
+    return move.is_of_request and (move.status is not None or move.slot is not None)
 
 
 class S3ActiveHoldsSlot(Invariant):
@@ -176,7 +71,7 @@ class S3ActiveHoldsSlot(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Only moves of status and slot matter."""
-        if not _moves(move, "status", "slot"):
+        if not _moves_status_or_slot(move):
             return None
         status, slot = self.recount.status, self.recount.slot
 
@@ -203,7 +98,7 @@ class S4SlotHasOwner(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Only moves of status and slot matter."""
-        if not _moves(move, "status", "slot"):
+        if not _moves_status_or_slot(move):
             return None
         status, slot = self.recount.status, self.recount.slot
 
@@ -235,6 +130,8 @@ class S5PendingWork(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Work that goes on between QUEUED and TAKEN cannot break the rule."""
+        if not move.is_of_request:
+            return None
         check = self._check(move) if self._can_break(move) else None
         if move.status is None or WAITING not in move.status:
             return check

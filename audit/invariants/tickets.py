@@ -1,6 +1,6 @@
 """S11 and S12: every ticket runs its course once, and every result belongs to somebody."""
 
-from rlt_fsm.machines import COMPLETED, FAILED, NULL, RETIRED, SUBMITTED, TICKET
+from rlt_fsm.machines import COMPLETED, FAILED, NULL, RETIRED, SUBMITTED, TAKEN, TICKET
 from rlt_fsm.states import RequestStatus
 
 from ..legality import Move
@@ -10,6 +10,7 @@ from ..recount import Step, Ticket
 from .base import Handler, Invariant
 
 ACTIVE = RequestStatus.ACTIVE.value
+TAKEN_STATES = frozenset(TAKEN.values())
 
 
 class S11Tickets(Invariant):
@@ -18,8 +19,9 @@ class S11Tickets(Invariant):
     (a) Each ticket event continues the ticket machine from the ticket's state (submit_batch:
     NULL→SUBMITTED, complete_batch: →COMPLETED, fail_batch: →FAILED, retire_batch: →RETIRED). (b) A
     batch is submitted only while fewer than max_in_flight tickets (synchronously: none) are
-    unretired. (c) A step's row names the ticket that the step submitted, or none. That no ticket
-    is left at the end is D1's.
+    unretired. (c) When a ticket is retired, something has come of each of its rows: no request of
+    it has its work still TAKEN, unless a later ticket has a row of it too. (d) A step's row names
+    the ticket that the step submitted, or none. That no ticket is left at the end is D1's.
     """
 
     id = "S11"
@@ -76,8 +78,24 @@ class S11Tickets(Invariant):
             ticket.submitted_seq = event[SEQ]
             in_flight[ticket.number] = ticket
         elif ticket.state == RETIRED:
-            ticket.refs = {}
             in_flight.pop(ticket.number, None)
+            self._check_outcomes(event, ticket)
+            ticket.refs = {}
+
+    def _check_outcomes(self, event: Event, ticket: Ticket) -> None:
+        work, in_flight = self.recount.work, self.recount.in_flight
+        for ref, row in ticket.refs.items():
+            if work[ref] not in TAKEN_STATES or any(ref in t.refs for t in in_flight.values()):
+                continue
+            self.found_of(
+                ref,
+                event,
+                f"Ticket {ticket.number} is retired, but nothing has come of its row {row}, "
+                f"{self.recount.name(ref)}, which is still {work[ref]}.",
+                ticket=ticket.number,
+                row=row,
+                work=work[ref],
+            )
 
     def after_step(self, step: Step) -> None:
         """Hold the row's `ticket` against the step's batch."""
@@ -93,7 +111,8 @@ class S12Identity(Invariant):
     engine is asynchronous, `enqueue` may follow the submission, and `finish` too). (b) Their
     request is ACTIVE before the event: a result for a finished or retired request, so for another
     generation of its id, is a `drop`, which moves nothing. (c) An id is submitted again only after
-    its earlier use was retired, and every add of an id, refused or not, is its next generation.
+    its earlier use was retired, every add of an id, refused or not, is its next generation, and
+    requests come in the order of their numbers.
     """
 
     id = "S12"
@@ -102,6 +121,7 @@ class S12Identity(Invariant):
         """No id is in use."""
         self._in_use: dict[str, int] = {}  # id → ref that is submitted and not retired
         self._generations: dict[str, int] = {}  # id → latest generation
+        self._next_ref = 0
         self._is_async = self.recount.config.execution.async_scheduling
 
     def handler(self, move: Move) -> Handler | None:
@@ -176,7 +196,17 @@ class S12Identity(Invariant):
         self._next_generation(event)
 
     def _next_generation(self, event: Event) -> None:
-        row = self.recount.run.requests[event[REF]]
+        ref = event[REF]
+        row = self.recount.run.requests[ref]
+        if ref != self._next_ref:
+            self.found(
+                event,
+                f"{self.recount.name(ref)} comes as request number {ref}; number "
+                f"{self._next_ref} is due.",
+                ref=ref,
+                due=self._next_ref,
+            )
+        self._next_ref = ref + 1
         due = self._generations.get(row.request_id, 0) + 1
         if row.generation != due:
             self.found(

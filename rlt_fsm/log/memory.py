@@ -11,8 +11,9 @@ from rlt_fsm.moves import PLAIN_MOVE
 from rlt_fsm.states import Outcome
 
 from .event_log import EventLog
-from .move_rows import MOVE_ROWS
+from .move_rows import MOVE_ROWS, edges
 from .port import (
+    EdgeRow,
     EventCells,
     LogReader,
     LogWriter,
@@ -146,6 +147,9 @@ class _MemoryReader(LogReader):
     def moves(self, run_id: int) -> list[MoveRow]:  # noqa: ARG002  # one table for every run
         return list(MOVE_ROWS)
 
+    def edges(self, run_id: int) -> list[EdgeRow]:  # noqa: ARG002  # one table for every run
+        return [EdgeRow(row.move, *edge) for row in MOVE_ROWS for edge in edges(row)]
+
     def requests(self, run_id: int) -> list[RequestRow]:
         run = self._run(run_id)
         if run is None:
@@ -188,3 +192,10 @@ class _MemoryReader(LogReader):
             return iter(())
         first = bisect_right(run.steps, after_step, key=itemgetter(0))
         return islice(run.steps, first, run.committed_steps)
+
+    def step_at(self, run_id: int, step: int) -> StepRow | None:
+        run = self._run(run_id)
+        if run is None:
+            return None
+        end = bisect_right(run.steps, step, hi=run.committed_steps, key=itemgetter(0))
+        return run.steps[end - 1] if end else None

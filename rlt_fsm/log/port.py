@@ -84,6 +84,15 @@ class MoveRow(NamedTuple):
     kv_to: str | None
 
 
+class EdgeRow(NamedTuple):
+    """One machine's part of a joint move, as the `transition` view shows it."""
+
+    move: int
+    machine: str
+    source: str | None
+    dest: str | None
+
+
 class RunHeader(NamedTuple):
     """What is known when a run begins; JSON texts as the public `run` view shows them."""
 
@@ -144,6 +153,9 @@ class LogReader(Protocol):
     def moves(self, run_id: int) -> list[MoveRow]:
         """What the numbers in this run's events mean, by number."""
 
+    def edges(self, run_id: int) -> list[EdgeRow]:
+        """What `transition` shows for each move: by number, then status, work, slot, kv."""
+
     def requests(self, run_id: int) -> list[RequestRow]:
         """Every request of a run, refused ones too, by ref."""
 
@@ -168,6 +180,9 @@ class LogReader(Protocol):
 
     def steps(self, run_id: int, after_step: int = -1) -> Iterator[StepRow]:
         """A run's steps after `after_step`, in order."""
+
+    def step_at(self, run_id: int, step: int) -> StepRow | None:
+        """The last step of a run, up to number `step`, that has ended; found, not searched for."""
 
 
 class EventStore(Protocol):

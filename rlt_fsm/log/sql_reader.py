@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, cast
 
-from .port import EventRow, LogReader, MoveRow, RequestRow, RunInfo, StepRow
+from .port import EdgeRow, EventRow, LogReader, MoveRow, RequestRow, RunInfo, StepRow
 from .schema import RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 
@@ -18,6 +18,7 @@ CHUNK_ROWS: Final = 2048
 
 _RUNS: Final = f"SELECT {', '.join(RunInfo._fields)} FROM run ORDER BY run_id"  # noqa: S608  # fixed names
 _MOVES: Final = "SELECT * FROM move ORDER BY move_id"
+_EDGES: Final = "SELECT move_id, machine, source, dest FROM move_edge ORDER BY move_id, ordinal"
 _REQUESTS: Final = (
     "SELECT ref, request_id, generation FROM request_ref WHERE run_id = ? ORDER BY ref"
 )
@@ -33,6 +34,9 @@ ORDER BY key LIMIT ?"""  # noqa: S608  # fixed text
 _STEPS: Final = """SELECT step, first_seq, last_seq, ticket, waiting, slots_held, blocks_free,
     blocks_prefix_only, host_blocks, digest
 FROM step_log WHERE run_id = ? AND step > ? ORDER BY step LIMIT ?"""
+_STEP_AT: Final = """SELECT step, first_seq, last_seq, ticket, waiting, slots_held, blocks_free,
+    blocks_prefix_only, host_blocks, digest
+FROM step_log WHERE run_id = ? AND step <= ? ORDER BY step DESC LIMIT 1"""
 
 
 class SqlReader(LogReader):
@@ -49,6 +53,10 @@ class SqlReader(LogReader):
     def moves(self, run_id: int) -> list[MoveRow]:  # noqa: ARG002  # one table for all
         """Every move of the log, by number: what the numbers in the events mean."""
         return [MoveRow._make(row) for row in self._rows(_MOVES)]
+
+    def edges(self, run_id: int) -> list[EdgeRow]:  # noqa: ARG002  # one table for all
+        """What `transition` shows for each move, by number."""
+        return [EdgeRow._make(row) for row in self._rows(_EDGES)]
 
     def requests(self, run_id: int) -> list[RequestRow]:
         """Every request of the run, refused ones too, by ref."""
@@ -101,6 +109,11 @@ class SqlReader(LogReader):
         while rows := self._rows(_STEPS, run_id, after_step, CHUNK_ROWS):
             yield from cast("list[StepRow]", rows)
             after_step = cast("int", rows[-1][0])
+
+    def step_at(self, run_id: int, step: int) -> StepRow | None:
+        """The run's last step up to number `step`."""
+        rows = self._rows(_STEP_AT, run_id, step)
+        return StepRow._make(rows[0]) if rows else None
 
     def _rows(self, sql: str, *parameters: int | str) -> list[tuple[object, ...]]:
         with translated(self._name):

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
+from random_runs import random_run, seed_with
+from real_runs import run_to_file
 from reseal import Tampered
 
-from rlt_fsm import Engine, EventLog, RequestRefused, SamplingParams
-from rlt_fsm.config import from_mapping
-from runner.sim import SimRunner
-
-TWO_DECIDE = {"exit_threshold": 0.5}  # the gate decides; the sim lets many out early
-CONFIG = {
-    "scheduler": {"max_num_seqs": 3, "max_num_batched_tokens": 6, "prefill_chunk_size": 4},
-    "cache": {"num_blocks": 60, "block_size": 2},
-}
-
-
-def _drain(engine: Engine) -> None:
-    while engine.has_unfinished_requests():
-        engine.step()
-
-
-def run_to_file(path: Path) -> None:
-    """Chunked prompts, waiting for slots and blocks, early exits, a stop, an abort, a refusal, an
-    id used twice.
-    """
-    with EventLog.open(path) as log, Engine(SimRunner(), from_mapping(CONFIG), log) as engine:
-        engine.add_request("a", [5, 6, 7, 8, 9], SamplingParams(max_tokens=4, **TWO_DECIDE))
-        engine.add_request("b", [1, 2, 3], SamplingParams(max_tokens=2))
-        engine.add_request("c", [4] * 9, SamplingParams(max_tokens=3, logprobs=0, **TWO_DECIDE))
-        with pytest.raises(RequestRefused):
-            engine.add_request("a", [1])
-        engine.add_request("d", [3, 4, 5, 6], SamplingParams(max_tokens=3))
-        for _ in range(4):
-            engine.step()
-        engine.abort_request("d")
-        _drain(engine)
-        every_second = tuple(range(1, 512, 2))
-        engine.add_request("a", [2, 1], SamplingParams(max_tokens=6, stop_token_ids=every_second))
-        engine.add_request("d", [7] * 7, SamplingParams(max_tokens=1))
-        _drain(engine)
+from rlt_fsm import EventLog
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +21,23 @@ def real_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("real") / "run.db"
     run_to_file(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def log_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tampered]:
+    """A copy of a random run that has events of the given kinds, open to be corrupted."""
+    folder = tmp_path_factory.mktemp("random")
+    made: dict[tuple[str, ...], Path] = {}
+    copies = count()
+
+    def make(*kinds: str) -> Tampered:
+        if kinds not in made:
+            made[kinds] = folder / f"{len(made)}.db"
+            with EventLog.open(made[kinds]) as log:
+                random_run(seed_with(*kinds), whole_scheduler=True, log=log)
+        return Tampered(Path(shutil.copy(made[kinds], folder / f"copy-{next(copies)}.db")))
+
+    return make
 
 
 @pytest.fixture

@@ -267,6 +267,10 @@ class Driver:
             return False
         log.submit_batch()
         log.complete_batch()
+        for ref, key in batch:
+            if key == "DECODE_CODA":
+                log.output(ref, self.outputs[ref], self.random.randint(1, 511), self.exit[ref])
+                self.outputs[ref] += 1
         ended = [ref for ref, key in batch if self._interpret(ref, key)]
         log.retire_batch()
         for ref in ended:
@@ -324,12 +328,10 @@ class Driver:
                 log.enqueue(ref, "DECODE_CODA", self.exit[ref])
             else:
                 log.enqueue(ref, "DECODE_RECURRENT")
+        elif self.outputs[ref] == params.max_tokens:
+            log.finish(ref, "length")
+            return True
         else:
-            log.output(ref, self.outputs[ref], self.random.randint(1, 511), self.exit[ref])
-            self.outputs[ref] += 1
-            if self.outputs[ref] == params.max_tokens:
-                log.finish(ref, "length")
-                return True
             log.enqueue(ref, "DECODE_PRELUDE")
         return False
 

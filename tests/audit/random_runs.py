@@ -7,6 +7,7 @@ from random import Random
 
 from rlt_fsm import ConfigError, Engine, EventLog, RequestRefused, SamplingParams
 from rlt_fsm.config import from_mapping, validate
+from rlt_fsm.log.port import MoveRow
 from runner.sim import SimRunner
 
 MAX_STEPS = 5000
@@ -47,12 +48,13 @@ def any_config(random: Random) -> dict[str, dict[str, object]]:
     config["execution"] = {"atomic_prefill": random.random() < 0.5}
     if random.random() < 0.3:  # memory so tight that snapshots do not fit the host
         config["scheduler"] |= {"mode": "refill", "enable_preemption": True, "max_num_seqs": 4}
+        config["scheduler"] |= {"policy": "priority"}
         config["cache"] |= {"num_blocks": 40, "incremental_allocation": True}
         config["cache"] |= {"host_snapshot_blocks": random.choice([0, 8]), "layout": "last_exited"}
     return config
 
 
-def random_run(seed: int, *, whole_scheduler: bool) -> EventLog | None:
+def random_run(seed: int, *, whole_scheduler: bool, log: EventLog | None = None) -> EventLog | None:
     """Run one workload to its end; None where its config is refused."""
     random = Random(seed)
     config = (any_config if whole_scheduler else foundation_config)(random)
@@ -60,10 +62,31 @@ def random_run(seed: int, *, whole_scheduler: bool) -> EventLog | None:
         validate(from_mapping(config))
     except ConfigError:
         return None
-    runner, log = SimRunner(check=False), EventLog.memory()  # the log alone is of interest
+    runner = SimRunner()
+    log = EventLog.memory() if log is None else log
     with Engine(runner, from_mapping(config), log) as engine:
         _drive(engine, runner, random)
     return log
+
+
+def seed_with(*kinds: str) -> int:
+    """The first seed whose run has events of all these kinds: triggers, `enqueue:FROM>TO`."""
+    for seed in range(1000):
+        log = random_run(seed, whole_scheduler=True)
+        if log is None:
+            continue
+        reader = log.reader()
+        moves = {row.move: row for row in reader.moves(1)}
+        seen = {moves[event[5]] for event in reader.events(1)}
+        names = {row.trigger for row in seen} | {_kind(row) for row in seen}
+        if names.issuperset(kinds):
+            return seed
+    raise AssertionError(f"no run has {kinds}")
+
+
+def _kind(row: MoveRow) -> str:
+    keys = (str(state).partition(":")[2] for state in (row.work_from, row.work_to))
+    return f"{row.trigger}:{'>'.join(keys)}"
 
 
 def _drive(engine: Engine, runner: SimRunner, random: Random) -> None:

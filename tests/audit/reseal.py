@@ -1,6 +1,6 @@
 """Corrupts a log file's private tables and seals it again, so that S13 hides nothing.
 
-A test edits `events`, `steps`, `requests` and the move table as it likes; `seal` renumbers seqs (and
+A test edits `events`, `steps`, `requests` and the moves as it likes; `seal` renumbers seqs (and
 the causes that follow them), recounts the steps' rows and recomputes the digest chain. It shares
 nothing with the auditor.
 """
@@ -82,6 +82,7 @@ class Tampered:
         self.moves = {
             row[0]: list(row[1:]) for row in self._db.execute("SELECT * FROM move ORDER BY move_id")
         }
+        self.edges = self._db.execute("SELECT * FROM move_edge").fetchall()
         self.requests = [
             list(row[1:]) for row in self._db.execute("SELECT * FROM request_ref ORDER BY ref")
         ]
@@ -127,6 +128,11 @@ class Tampered:
                 return number
         number = max(self.moves) + 1
         self.moves[number] = columns
+        self.edges += [
+            (number, ordinal, machine, *edges[machine])
+            for ordinal, machine in enumerate(("status", "work", "slot", "kv"))
+            if machine in edges
+        ]
         return number
 
     def drop(self, *events: Event) -> None:
@@ -160,6 +166,7 @@ class Tampered:
             ("event_log", rows),
             ("step_log", [(RUN, *astuple(step)) for step in self.steps]),
             ("move", [(number, *columns) for number, columns in self.moves.items()]),
+            ("move_edge", self.edges),
             ("request_ref", [(RUN, *row) for row in self.requests]),
         ):
             db.execute(f"DELETE FROM {table}")
@@ -171,7 +178,6 @@ class Tampered:
             (json.dumps(self.config), json.dumps(self.model)),
         )
         db.commit()
-        db.close()
         return self.path
 
     def _renumber(self) -> None:
@@ -189,11 +195,14 @@ class Tampered:
         waiting: set[int | None] = set()
         slots: set[int | None] = set()
         blocks: dict[int | None, set[int]] = {}
+        prefix: set[int] = set()
+        host: dict[int | None, int] = {}
         for number, events in sorted(by_step.items()):
             step = rows.setdefault(number, replace(self.steps[0], step=number))
             step.first_seq, step.last_seq, step.ticket = events[0].seq, events[-1].seq, None
             for event in events:
-                trigger, _, status_to, _, _, slot_from, slot_to, *_ = self.moves[event.move]
+                trigger, _, status_to, *_ = self.moves[event.move]
+                slot_from, slot_to, kv_from, kv_to = self.moves[event.move][5:9]
                 if trigger == "submit_batch":
                     step.ticket = event.ticket
                 if self.moves[event.move][1:3] != [None, None]:
@@ -202,11 +211,21 @@ class Tampered:
                     (slots.add if slot_to == "HELD" else slots.discard)(event.ref)
                 held = blocks.setdefault(event.ref, set())
                 if trigger not in ("open", "submit", "refuse"):
-                    held |= {*event.data.get("take", ())}
-                    held -= {*event.data.get("drop", ())}
+                    data = event.data
+                    held |= {*data.get("take", ()), *data.get("share", ())}
+                    held -= {*data.get("drop", ())}
+                    prefix |= {*data.get("publish", ())}
+                    prefix -= {*data.get("evict", ())}
+                if kv_to == "OFFLOADED":
+                    host[event.ref] = data.get("host_blocks", 0)
+                elif kv_from == "OFFLOADED":
+                    host.pop(event.ref, None)
             step.waiting, step.slots_held = len(waiting), len(slots)
             pool = self.config["cache"]["num_blocks"]
-            step.blocks_free = pool - len(set().union(*blocks.values()))
+            referenced = set().union(*blocks.values())
+            step.blocks_free = pool - len(referenced | prefix)
+            step.blocks_prefix_only = len(prefix - referenced)
+            step.host_blocks = sum(host.values())
         self.steps = [rows[number] for number in sorted(by_step)]
 
     def _chain(self) -> None:

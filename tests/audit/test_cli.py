@@ -27,9 +27,9 @@ def test_a_clean_log_exits_with_0_and_a_table(real_log: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == str(real_log)
     assert lines[1].split() == ["run", "events", "steps", "requests", "seconds", "verdict"]
-    assert lines[2].split()[:4] == ["1", "193", "26", "6"]
+    assert lines[2].split()[:4] == ["1", "196", "26", "7"]
     assert lines[2].endswith("clean")
-    assert lines[-1].startswith("clean (193 events in")
+    assert lines[-1].startswith("clean (196 events in")
     assert result.stderr == ""
 
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_read_exits_with_2_and_one_sentence(
     assert result.exit_code == 2
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith("rlt-audit: ")
+    assert line.startswith("error: ")
     assert str(path) in line
     assert sentence in line
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from checking import assert_first
 from reseal import Tampered
+
+import audit
 
 
 def test_s6_finds_a_request_that_is_twice_in_a_batch(tampered: Tampered) -> None:
@@ -182,3 +186,54 @@ def test_s7_finds_a_replay_of_a_request_that_was_never_rewound(
     row = tampered.selects(key)[0]
     row.e = 1
     assert_first(tampered, "S7", row)
+
+
+# ---- split prompts and replays -------------------------------------------------------------------
+
+LogWith = Callable[..., Tampered]
+SPLIT = "enqueue:PROMPT_PRELUDE>PROMPT_RECURRENT"
+REPLAYED = "enqueue:PROMPT_ATOMIC>DECODE_PRELUDE"
+
+
+def test_s7_finds_a_depth_of_a_split_prompt_that_begins_too_late(log_with: LogWith) -> None:
+    log = log_with(SPLIT)
+    row = next(s for s in log.selects("PROMPT_RECURRENT") if s.d == 1)
+    row.b += 1
+    assert_first(log, "S7", row)
+
+
+def test_s7_finds_a_depth_of_a_split_prompt_that_runs_ahead(log_with: LogWith) -> None:
+    log = log_with(SPLIT)
+    row = next(s for s in log.selects("PROMPT_RECURRENT") if s.d == 0)
+    row.d = 2
+    finding = assert_first(log, "S7", row)
+    assert "only 0 are ready for it" in finding.message
+
+
+def test_s7_finds_a_depth_that_the_model_does_not_have(log_with: LogWith) -> None:
+    log = log_with(SPLIT)
+    row = log.selects("PROMPT_RECURRENT")[-1]
+    row.d = log.model["depths"]
+    assert_first(log, "S7", row)
+
+
+def test_s7_finds_a_replay_that_does_not_begin_at_the_beginning(log_with: LogWith) -> None:
+    log = log_with("rewind")
+    row = next(s for s in log.all("select") if s.e == 1 and s.b == 0 and s.c > 1)
+    row.b += 1
+    assert_first(log, "S7", row)
+
+
+def test_s7_finds_a_row_that_hides_that_it_is_a_replay(log_with: LogWith) -> None:
+    """The outputs of a rewound request come back only through rows that say so."""
+    log = log_with(REPLAYED)
+    back = ("TAKEN:PROMPT_ATOMIC", "QUEUED:DECODE_PRELUDE")
+    enqueue = next(e for e in log.all("enqueue") if log.work(e) == back)
+    row = [e for e in log.all("select") if e.ref == enqueue.ref and e.seq < enqueue.seq][-1]
+    row.e = 0
+    assert_first(log, "S7", enqueue)
+
+
+@pytest.mark.parametrize("kind", [SPLIT, REPLAYED])
+def test_a_sealed_copy_of_a_run_with_such_rows_is_clean(log_with: LogWith, kind: str) -> None:
+    assert audit.verify(log_with(kind).seal()).ok

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from checking import assert_first
-from reseal import Tampered
+from reseal import Event, Tampered
+
+import audit
 
 
 def test_s9_finds_a_block_with_two_owners(tampered: Tampered) -> None:
@@ -28,7 +32,7 @@ def test_s9_finds_a_block_that_a_ticket_in_flight_can_still_touch(tampered: Tamp
     tampered.drop(batch)
     tampered.insert_after(admit, batch)
     batch.step = admit.step
-    finding = assert_first(tampered, "S9", admit)
+    finding = assert_first(tampered, "S9", retired)
     assert f"ticket {batch.ticket} can still touch" in finding.message
 
 
@@ -66,7 +70,7 @@ def test_s9_finds_a_reservation_that_is_too_small(tampered: Tampered) -> None:
         event.blocks -= 4
     later[-1].tell(drop=later[-1].data["drop"][:-4])
     finding = assert_first(tampered, "S9", admit)
-    assert (finding.evidence["blocks"], finding.evidence["due"]) == (12, 16)
+    assert (finding.evidence["blocks"], finding.evidence["needed"]) == (12, 16)
 
 
 def test_s9_finds_a_need_that_is_not_the_requests(tampered: Tampered) -> None:
@@ -97,3 +101,69 @@ def test_s9_finds_a_step_that_tells_other_numbers_of_blocks(
     finding = assert_first(tampered, "S9", sealed=False)
     assert finding.evidence["column"] == column
     assert finding.step == step.step
+
+
+# ---- blocks that are shared, given up and taken again --------------------------------------------
+
+LogWith = Callable[..., Tampered]
+
+
+@pytest.mark.parametrize("trigger", ["publish", "evict", "offload", "rewind", "resume", "grow"])
+def test_a_sealed_copy_of_a_run_with_such_events_is_clean(log_with: LogWith, trigger: str) -> None:
+    assert audit.verify(log_with(trigger).seal()).ok
+
+
+def _sharing(log: Tampered) -> Event:
+    return next(event for event in log.all("admit") if event.data.get("share"))
+
+
+def test_s9_finds_a_shared_block_that_the_prefix_cache_does_not_keep(log_with: LogWith) -> None:
+    log = log_with("publish", "evict")
+    admit = _sharing(log)
+    data = admit.data
+    admit.tell(
+        share=[data["take"][0], *data["share"][1:]], take=[data["share"][0], *data["take"][1:]]
+    )
+    finding = assert_first(log, "S9", admit)
+    assert "the prefix cache does not keep" in finding.message
+
+
+def test_s9_finds_a_block_that_is_published_by_somebody_else(log_with: LogWith) -> None:
+    log = log_with("publish", "evict")
+    publish = log.all("publish")[0]
+    publish.tell(publish=[log.config["cache"]["num_blocks"] - 1, *publish.data["publish"][1:]])
+    assert_first(log, "S9", publish)
+
+
+def test_s9_finds_a_block_that_is_published_twice(log_with: LogWith) -> None:
+    log = log_with("publish", "evict")
+    assert_first(log, "S9", log.duplicate(log.all("publish")[0]))
+
+
+def test_s9_finds_a_block_that_is_evicted_twice(log_with: LogWith) -> None:
+    log = log_with("publish", "evict")
+    assert_first(log, "S9", log.duplicate(log.all("evict")[0]))
+
+
+def test_s9_finds_a_block_that_was_taken_from_the_prefix_cache(log_with: LogWith) -> None:
+    log = log_with("publish", "evict")
+    evict = log.all("evict")[0]
+    log.drop(evict)
+    finding = assert_first(log, "S9")
+    assert "the prefix cache keeps" in finding.message
+
+
+@pytest.mark.parametrize("trigger", ["offload", "rewind"])
+def test_s9_finds_a_victim_that_keeps_some_of_its_blocks(log_with: LogWith, trigger: str) -> None:
+    log = log_with(trigger)
+    victim = next(event for event in log.all(trigger) if event.data["drop"])
+    planes = log.model["planes"]
+    victim.tell(drop=victim.data["drop"][planes:])
+    assert_first(log, "S9", victim)
+
+
+def test_s9_finds_more_blocks_on_the_host_than_it_may_hold(log_with: LogWith) -> None:
+    log = log_with("offload")
+    log.config["cache"]["host_snapshot_blocks"] = 1
+    log.all("open")[0].tell(config=log.config)
+    assert_first(log, "S9", log.all("offload")[0])

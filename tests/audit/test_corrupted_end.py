@@ -57,27 +57,40 @@ def test_l1_allows_numbers_to_be_skipped_while_nobody_is_there(tampered: Tampere
     assert audit.verify(tampered.seal()).ok
 
 
-def test_d1_finds_a_ticket_that_is_left_at_the_end(tampered: Tampered) -> None:
-    tampered.drop(tampered.all("retire_batch")[-1])
-    finding = assert_first(tampered, "D1", tampered.all("close")[0])
-    assert finding.evidence["left"] == {"tickets in flight": 1}
-
-
-def test_d2_finds_a_request_that_is_never_retired(tampered: Tampered) -> None:
-    retire = tampered.all("retire")[-1]
+def test_d1_finds_what_a_request_holds_that_was_never_retired(tampered: Tampered) -> None:
+    retire = tampered.all("retire", lambda e: e.ref == 6)[0]
     tampered.drop(retire)
+    finding = assert_first(tampered, "D1", tampered.all("close")[0])
+    assert finding.evidence["left"] == {
+        "slots held": 1,
+        "blocks referenced": 16,
+        "state rows owned": 1,
+    }
+    assert finding.evidence["requests"] == ["d#2"]
+
+
+def test_d1_finds_a_ticket_that_is_left_at_the_end(tampered: Tampered) -> None:
+    last = tampered.all("retire_batch")[-1]
+    retire = tampered.all("retire", lambda e: e.ref == 6)[0]
+    tampered.drop(last, retire)
+    finding = assert_first(tampered, "D1", tampered.all("close")[0])
+    assert finding.evidence["tickets"] == [last.ticket]
+
+
+def test_d2_finds_a_request_that_waits_for_ever(tampered: Tampered) -> None:
+    """It holds nothing, so that nothing but its own end is missing."""
+    abort = tampered.all("abort")[-1]
+    tampered.drop(abort, tampered.later(abort, "retire"))
     finding = assert_first(tampered, "D2")
     assert finding.seq == tampered.all("close")[0].seq
-    assert finding.request_id == "d"
-    assert finding.evidence["generation"] == 2
-
-
-def test_d2_finds_a_request_that_never_ends(tampered: Tampered) -> None:
-    retire = tampered.all("retire")[-1]
-    finish = tampered.all("finish")[-1]
-    tampered.drop(finish, retire)
-    finding = assert_first(tampered, "D2")
+    assert finding.request_id == "e"
     assert "no terminal event and no retire" in finding.message
+
+
+def test_d2_finds_a_request_that_ended_and_was_never_retired(tampered: Tampered) -> None:
+    tampered.drop(tampered.all("retire")[-1])
+    finding = assert_first(tampered, "D2")
+    assert finding.evidence["ended_seq"] == tampered.all("abort")[-1].seq
 
 
 def test_d2_finds_a_second_end(tampered: Tampered) -> None:

@@ -59,6 +59,55 @@ def test_s13_finds_a_cause_that_comes_later(tampered: Tampered) -> None:
     assert_first(tampered, "S13", output)
 
 
+def test_s13_finds_a_cause_that_led_to_something_else(tampered: Tampered) -> None:
+    for event in (
+        tampered.selects("DECODE_CODA")[0],
+        tampered.enqueues("DECODE_PRELUDE")[0],
+        tampered.all("output")[1],
+        tampered.all("finish")[0],
+        tampered.all("retire")[-1],
+        tampered.all("complete_batch")[4],
+        tampered.all("retire_batch")[4],
+        tampered.all("admit")[1],
+    ):
+        right = event.cause
+        event.cause = 1
+        tampered.seal()
+        finding = audit.verify(tampered.path).findings[0]
+        assert (finding.invariant, finding.seq) == ("S13", event.seq)
+        assert right in finding.evidence["due"]  # type: ignore[operator]
+        event.cause = right
+
+
+def test_s13_finds_events_of_a_step_out_of_their_order(tampered: Tampered) -> None:
+    late, early = tampered.all("submit")[3], tampered.all("admit")[0]
+    tampered.swap(late, early)
+    finding = assert_first(tampered, "S13", late)
+    assert finding.evidence["after_seq"] == early.seq
+
+
+def test_s13_finds_a_transition_that_is_not_what_the_event_shows(tampered: Tampered) -> None:
+    admit = tampered.all("admit")[0]
+    tampered.edges = [
+        (*edge[:4], "FINISHED") if edge[0] == admit.move and edge[2] == "status" else edge
+        for edge in tampered.edges
+    ]
+    finding = assert_first(tampered, "S13", admit)
+    assert "WAITING>FINISHED" in str(finding.evidence["transition"])
+
+
+def test_s13_finds_a_transition_that_is_not_shown(tampered: Tampered) -> None:
+    output = tampered.all("output")[0]
+    select = tampered.selects("PROMPT_ATOMIC")[0]
+    tampered.edges = [edge for edge in tampered.edges if edge[0] != select.move]
+    assert_first(tampered, "S13", select)
+    assert output.move not in {edge[0] for edge in tampered.edges}
+
+
+def test_s13_finds_a_second_close(tampered: Tampered) -> None:
+    assert_first(tampered, "S13", tampered.duplicate(tampered.all("close")[0]))
+
+
 def test_s13_finds_a_step_without_its_row(tampered: Tampered) -> None:
     gone = tampered.steps.pop(7)
     finding = assert_first(tampered, "S13", sealed=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from checking import assert_first
 from reseal import Tampered
@@ -26,12 +28,20 @@ def test_s1_finds_a_missing_admission_at_the_first_selection(tampered: Tampered)
     assert_first(tampered, "S1", select)
 
 
-def test_s1_finds_a_missing_enqueue_at_the_next_selection(tampered: Tampered) -> None:
-    enqueue = tampered.enqueues("DECODE_RECURRENT")[0]
-    select = tampered.later(enqueue, "select")
-    tampered.drop(enqueue)
-    finding = assert_first(tampered, "S1", select)
-    assert finding.evidence["state"] == "TAKEN:DECODE_PRELUDE"
+def test_s1_finds_a_missing_submit_at_the_first_event_that_needs_it(tampered: Tampered) -> None:
+    submit = tampered.all("submit")[0]
+    admit = tampered.later(submit, "admit")
+    tampered.drop(submit)
+    finding = assert_first(tampered, "S12", tampered.all("submit")[0])  # numbers tell it first
+    assert finding.evidence["due"] == 0
+    assert admit.seq > finding.seq
+
+
+def test_s1_finds_a_verdict_on_a_request_that_is_gone(tampered: Tampered) -> None:
+    retire = tampered.all("retire", lambda e: e.ref == 0)[0]
+    verdict = replace(tampered.all("verdict")[0], ref=0, blocks=0, step=retire.step + 1)
+    tampered.insert_after(retire, verdict)
+    assert_first(tampered, "S1", verdict)
 
 
 def test_s1_finds_another_successor_at_the_next_selection(tampered: Tampered) -> None:
@@ -54,6 +64,12 @@ def test_s1_finds_a_trigger_that_is_not_in_the_table(tampered: Tampered) -> None
     verdict = tampered.all("verdict")[0]
     verdict.move = tampered.move("ponder")
     assert_first(tampered, "S1", verdict)
+
+
+def test_s1_finds_a_batch_that_moves_a_request(tampered: Tampered) -> None:
+    retired = tampered.all("retire_batch")[2]
+    retired.move = tampered.move("retire_batch", status=("ACTIVE", "FINISHED"))
+    assert_first(tampered, "S1", retired)
 
 
 def test_s1_finds_two_events_of_a_request_in_the_wrong_order(tampered: Tampered) -> None:

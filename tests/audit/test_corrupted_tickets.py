@@ -43,6 +43,16 @@ def test_s11_finds_a_ticket_that_was_never_retired_when_the_next_is_submitted(
     assert finding.evidence["in_flight"] == [retired.ticket]
 
 
+def test_s11_finds_a_row_that_nothing_came_of(tampered: Tampered) -> None:
+    enqueue = tampered.enqueues("DECODE_RECURRENT")[0]
+    retired = next(e for e in tampered.all("retire_batch") if e.ticket == enqueue.ticket)
+    tampered.drop(enqueue)
+    finding = assert_first(tampered, "S11")
+    assert finding.seq == retired.seq
+    assert finding.request_id == "a"
+    assert finding.evidence["work"] == "TAKEN:DECODE_PRELUDE"
+
+
 def test_s11_finds_a_step_that_tells_another_ticket(tampered: Tampered) -> None:
     tampered.steps[2].ticket += 1
     assert_first(tampered, "S11", sealed=False)

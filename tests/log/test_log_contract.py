@@ -219,6 +219,17 @@ def test_a_log_says_what_its_moves_mean(log):
     assert move_texts(moves) == MOVE_TEXTS
 
 
+def test_a_log_says_what_transition_shows_of_each_move(log):
+    writer = log.begin_run(HEADER)
+    shown = {}
+    for edge in log.reader().edges(writer.run_id):
+        shown.setdefault(edge.move, []).append(edge[1:])
+    machines = ("status", "work", "slot", "kv")
+    for row in log.reader().moves(writer.run_id):
+        pairs = zip(machines, row[2::2], row[3::2], strict=True)
+        assert shown.get(row.move, []) == [pair for pair in pairs if pair[1:] != (None, None)]
+
+
 def test_the_state_before_submit_and_after_retire_is_null(log):
     log.begin_run(HEADER)
     moves = log.reader().moves(1)
@@ -322,3 +333,14 @@ def test_steps_can_be_read_from_the_middle(log):
     assert list(reader.steps(writer.run_id, 0)) == rows[1:]
     assert list(reader.steps(writer.run_id, 2)) == rows[2:]
     assert list(reader.steps(writer.run_id, 9)) == []
+
+
+def test_a_step_is_found_by_its_number_or_the_next_lower_one(log):
+    writer, reader = log.begin_run(HEADER), log.reader()
+    rows = [step_row(0, 1, 2), step_row(3, 3, 3), step_row(4, 4, 6)]
+    writer.write(grow_events(1, 6), [REQUESTS[0]], rows)
+    assert reader.step_at(writer.run_id, 4) is None  # not committed
+    writer.commit()
+    found = [reader.step_at(writer.run_id, step) for step in (-1, 0, 2, 3, 4, 2**62)]
+    assert found == [None, rows[0], rows[0], rows[1], rows[2], rows[2]]
+    assert reader.step_at(writer.run_id + 1, 4) is None

@@ -1,0 +1,106 @@
+"""The part of S13 that follows causes: which event led to which."""
+
+from collections.abc import Callable
+
+from ..legality import Move
+from ..reader import CAUSE, REF, SEQ, TICKET, Event
+
+Handler = Callable[[Event], None]
+
+# What makes a request's work pending, or makes it wait.
+QUEUES = frozenset(
+    {"submit", "submit_remote", "activate", "yield", "offload", "rewind", "admit", "resume"}
+)
+
+
+class Causes:
+    """Keeps the seq of every event that can be a cause, and compares.
+
+    `wrong(event, due)` is called for a cause that is none of those that are due. NULL always
+    passes: a log need not tell causes.
+    """
+
+    def __init__(self, wrong: Callable[[Event, list[int | None]], None]) -> None:
+        self._wrong = wrong
+        self._queued: dict[int, int] = {}  # by ref: what made its work pending, or made it wait
+        self._output: dict[int, int] = {}  # by ref: its last output
+        self._ended: dict[int, int] = {}  # by ref: its terminal event
+        self._submitted: dict[int, int] = {}  # by ticket
+        self._settled: dict[int, int] = {}  # by ticket: its completion or failure
+
+    def handler(self, move: Move) -> Handler | None:
+        """Check the cause of events with this move, and remember them as causes of others."""
+        handlers: dict[str, Handler] = {
+            "select": self._takes_up,
+            "grow": self._takes_up,
+            "enqueue": self._enqueued,
+            "output": self._follows_ticket,
+            "drop": self._follows_ticket,
+            "retire_batch": self._follows_ticket,
+            "finish": self._finished,
+            "abort": self._aborted,
+            "retire": self._retired,
+            "submit_batch": self._batch_submitted,
+            "complete_batch": self._batch_settled,
+            "fail_batch": self._batch_settled,
+        }
+        if move.trigger in ("admit", "resume"):
+            return self._enters
+        # What happens to a request that waits already (`rewind`) does not begin its waiting.
+        if move.trigger in QUEUES and move.status is not None:
+            return self._note_queued
+        return handlers.get(move.trigger)
+
+    def _note_queued(self, event: Event) -> None:
+        self._queued[event[REF]] = event[SEQ]
+
+    def _takes_up(self, event: Event) -> None:
+        due = self._queued.get(event[REF])
+        if event[CAUSE] != due and event[CAUSE] is not None:
+            self._wrong(event, [due])
+
+    def _enters(self, event: Event) -> None:
+        self._takes_up(event)
+        self._note_queued(event)
+
+    def _follows_ticket(self, event: Event) -> None:
+        ref = event[REF]
+        if ref is not None:
+            self._output[ref] = event[SEQ]
+        due = self._settled.get(event[TICKET])
+        if event[CAUSE] != due and event[CAUSE] is not None:
+            self._wrong(event, [due])
+
+    def _enqueued(self, event: Event) -> None:
+        ref, cause = event[REF], event[CAUSE]
+        self._queued[ref] = event[SEQ]
+        if cause is not None and cause != self._settled.get(event[TICKET]):
+            self._follows_output(event)
+
+    def _finished(self, event: Event) -> None:
+        self._ended[event[REF]] = event[SEQ]
+        cause = event[CAUSE]
+        if cause is not None and cause != self._settled.get(event[TICKET]):
+            self._follows_output(event)
+
+    def _follows_output(self, event: Event) -> None:
+        output = self._output.get(event[REF])
+        if event[CAUSE] != output:
+            self._wrong(event, [self._settled.get(event[TICKET]), output])
+
+    def _aborted(self, event: Event) -> None:
+        self._ended[event[REF]] = event[SEQ]
+
+    def _retired(self, event: Event) -> None:
+        due = self._ended.get(event[REF])
+        if event[CAUSE] != due and event[CAUSE] is not None:
+            self._wrong(event, [due])
+
+    def _batch_submitted(self, event: Event) -> None:
+        self._submitted[event[TICKET]] = event[SEQ]
+
+    def _batch_settled(self, event: Event) -> None:
+        self._settled[event[TICKET]] = event[SEQ]
+        due = self._submitted.get(event[TICKET])
+        if event[CAUSE] != due and event[CAUSE] is not None:
+            self._wrong(event, [due])

@@ -1,0 +1,184 @@
+"""What a recorded run was given and what its model answered: all that a re-drive needs of a log.
+
+Given: the configuration, the calls (adds and aborts) with the steps before which they came.
+Answered: tokens, exit depths, logprobs, and which batches the device failed. What the engine made
+of it (admissions, batches, preemptions) is left out on purpose: a re-drive decides that anew.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from .batch import ModelFacts, RequestSpec
+from .config import EngineConfig
+from .errors import LogError
+from .events import (
+    Aborted,
+    BatchFailed,
+    Enqueued,
+    Fact,
+    OutputSampled,
+    Refused,
+    RunClosed,
+    RunOpened,
+    RunRecovered,
+    Submitted,
+    VerdictGiven,
+)
+from .log.port import EventStore
+from .replay import Recorded, recorded
+from .states import Outcome
+
+Name = tuple[str, int]  # request id, generation
+
+
+class Added(NamedTuple):
+    """A call of `add_request`, accepted or refused."""
+
+    step: int
+    ref: int
+    spec: RequestSpec
+
+
+class AbortCalled(NamedTuple):
+    """A call of `abort_request` that ended a request."""
+
+    step: int
+    ref: int
+    name: Name
+
+
+Call = Added | AbortCalled
+
+
+class Answer(NamedTuple):
+    """One recorded output; the `note` is that of `BatchResult`."""
+
+    token_id: int
+    logprob: float | None
+    note: str | None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, as its caller and its model saw it.
+
+    `exits[name][idx]` is the exit depth of output idx, known once the token has left the loop, and
+    so for tokens that were never sampled too. `failures[step]` names the class of the error with
+    which the device failed that step's batch. `outcome` is None for a run without its end.
+    """
+
+    config: EngineConfig
+    model: ModelFacts
+    workload: str | None
+    calls: tuple[Call, ...]
+    answers: Mapping[Name, list[Answer]]
+    exits: Mapping[Name, dict[int, int]]
+    failures: Mapping[int, str]
+    has_verdicts: bool
+    last_step: int
+    outcome: Outcome | None
+
+
+def read_record(log: EventStore, run_id: int) -> Record:
+    """Read a run's record.
+
+    Raises:
+        LogError: there is no such run, it was recovered after a crash, or its rows cannot be read.
+    """
+    reader = log.reader()
+    info = next((info for info in reader.runs() if info.run_id == run_id), None)
+    if info is None:
+        known = ", ".join(str(info.run_id) for info in reader.runs()) or "none"
+        raise LogError(f"{log.name}: there is no run {run_id}; its runs: {known}")
+    reading = _Reading(f"{log.name}: run {run_id}")
+    try:
+        for item in recorded(reader, run_id):
+            reading.read(item)
+        return reading.record(msgspec.json.decode(info.model)["name"], info.workload)
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AssertionError) as error:
+        raise LogError(
+            f"{log.name}: run {run_id} cannot be read after seq {reading.seq} ({error!r}): "
+            "`rlt-audit verify` says what is wrong with it"
+        ) from error
+
+
+class _Reading:
+    """Gathers a record from the facts of a run, in their order."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self.seq = self._last_step = 0
+        self._opened: RunOpened | None = None
+        self._names: dict[int, Name] = {}
+        self._calls: list[Call] = []
+        self._answers: dict[Name, list[Answer]] = {}
+        self._exits: dict[Name, dict[int, int]] = {}
+        self._failures: dict[int, str] = {}
+        self._has_verdicts = False
+        self._outcome: Outcome | None = None
+
+    def read(self, item: Recorded) -> None:
+        """Take one fact in."""
+        fact, self.seq, self._last_step, _ = item
+        match fact:
+            case Enqueued(ref, _, exit_depth) if exit_depth is not None:
+                name = self._names[ref]
+                self._exits[name][len(self._answers[name])] = exit_depth
+            case OutputSampled(ref, _, token_id, _, logprob, note):
+                self._answers[self._names[ref]].append(Answer(token_id, logprob, note))
+            case VerdictGiven():
+                self._has_verdicts = True
+            case _:
+                self._read_rare(fact)
+
+    def _read_rare(self, fact: Fact) -> None:
+        step = self._last_step
+        match fact:
+            case Submitted(ref, spec) | Refused(ref, spec):
+                name = self._names[ref] = spec.request_id, spec.generation
+                self._answers[name], self._exits[name] = [], {}
+                self._calls.append(Added(step, ref, spec))
+            case Aborted(ref):
+                self._calls.append(AbortCalled(step, ref, self._names[ref]))
+            case BatchFailed(reason):
+                self._failures[step] = reason.rpartition("kind=")[2]
+            case RunOpened():
+                self._opened = fact
+            case RunClosed(outcome):
+                self._outcome = outcome
+                if outcome == Outcome.CLOSED:
+                    self._leave_out_closing_aborts()
+            case RunRecovered():
+                raise LogError(
+                    f"{self._place} was recovered after a crash (seq {self.seq}): this version "
+                    "re-drives runs in one piece only"
+                )
+            case _:
+                pass
+
+    def _leave_out_closing_aborts(self) -> None:
+        """`close` aborts who is live, in the order of refs; nobody called for these."""
+        ref: float = float("inf")
+        while self._calls and isinstance(call := self._calls[-1], AbortCalled):
+            if call.step != self._last_step or call.ref > ref:
+                break
+            ref = call.ref
+            self._calls.pop()
+
+    def record(self, model_name: str, workload: str | None) -> Record:
+        """What was gathered."""
+        if self._opened is None:
+            raise LogError(f"{self._place} does not begin with `open`")
+        return Record(
+            config=self._opened.config,
+            model=msgspec.structs.replace(self._opened.model, name=model_name),
+            workload=workload,
+            calls=tuple(self._calls),
+            answers=self._answers,
+            exits=self._exits,
+            failures=self._failures,
+            has_verdicts=self._has_verdicts,
+            last_step=self._last_step,
+            outcome=self._outcome,
+        )

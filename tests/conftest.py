@@ -1,0 +1,36 @@
+"""For every test: whatever engine it closes, the fold of the log must be the engine's state."""
+
+from functools import wraps
+
+import pytest
+from folding import differences
+
+from rlt_fsm import Engine
+
+LONG_RUN = 50_000  # events; folding these takes about a quarter of a second
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--fold-long-runs",
+        action="store_true",
+        help=f"compare fold and state of runs above {LONG_RUN:,} events too",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_closed_engine_is_the_fold_of_its_log(request):
+    folds_all = request.config.getoption("--fold-long-runs")
+    close = Engine.close
+
+    @wraps(close)
+    def close_and_compare(engine):
+        was_sealed = engine.state.seq
+        close(engine)
+        has_sealed = engine.state.seq > was_sealed  # not closed before, not stopped by an error
+        if has_sealed and (folds_all or engine.state.seq <= LONG_RUN):
+            assert differences(engine) == {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "close", close_and_compare)
+        yield
