@@ -160,7 +160,7 @@ class Fold:
                     setattr(request, machine, edge[1])
             if request.status != was:
                 self._place_in_line(request, was)
-            hold(request, move, data, self._planes)
+            hold(request, move, data, event[STEP], self._planes)
             if then is not None:
                 then(request, event, data)
             if was == ACTIVE and request.status == WAITING:

@@ -11,7 +11,7 @@ from .run_state import BlockTable, RequestState
 Pages = dict[int, tuple[int, ...]]  # by first block, the oldest first
 
 
-def hold(request: RequestState, move: Move, data: BlockData, planes: int) -> None:
+def hold(request: RequestState, move: Move, data: BlockData, step: int, planes: int) -> None:
     """Give the request, or take from it, what the move and its data tell."""
     for taken in (data.share, data.take):
         if taken:
@@ -21,7 +21,9 @@ def hold(request: RequestState, move: Move, data: BlockData, planes: int) -> Non
     if move.kv is not None:
         request.host_blocks = data.host_blocks if move.kv[1] == OFFLOADED else 0
     if move.slot is not None:
-        request.state_row = data.state_row if move.slot[1] == HELD else None
+        is_held = move.slot[1] == HELD
+        request.state_row = data.state_row if is_held else None
+        request.seated_step = step if is_held else None
 
 
 def keep_pages(pages: Pages, data: BlockData, planes: int) -> None:

@@ -51,14 +51,14 @@ class RequestState:
     """One request from `submit` to `retire`.
 
     `frontiers[d]` counts the tokens of its prefill that finished d loops, `queued_seq` is the event
-    since which it waits for what it waits for.
+    since which it waits for what it waits for, `seated_step` the step in which it took its slot.
     """
 
     __slots__ = (
         "block_table", "bypasses", "ended_seq", "epoch", "finish_reason", "frontiers", "generation",
         "host_blocks", "is_replaying", "kv", "loops_done", "order_key", "outputs", "params",
-        "prompt_len", "queued_seq", "queued_step", "ref", "request_id", "slot", "state_row",
-        "status", "submitted_seq", "submitted_step", "taken", "verdict", "work",
+        "prompt_len", "queued_seq", "queued_step", "ref", "request_id", "seated_step", "slot",
+        "state_row", "status", "submitted_seq", "submitted_step", "taken", "verdict", "work",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class RequestState:
         self.order_key: OrderKey = (0, 0)
         self.submitted_seq = self.submitted_step = 0
         self.queued_seq = self.queued_step = 0
+        self.seated_step: int | None = None
         self.ended_seq: int | None = None
         self.finish_reason: str | None = None
         self.frontiers: list[int] = []
