@@ -6,7 +6,8 @@ Imports the engine's declarations and log reader, never the engine, never a runn
 from .findings import Finding
 from .reader import Log, open_log
 from .replay import Replay, replay
-from .run_state import RequestState, RunState, TicketState
+from .request_state import RequestState
+from .run_state import RunState, TicketState
 from .verify import Report, RunReport, verify
 
 __all__ = [

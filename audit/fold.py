@@ -16,18 +16,28 @@ from rlt_fsm.states import FinishReason, RequestStatus, WorkKey
 
 from .facts import BlockData, CloseData, FinishData, SubmitData, decode
 from .fold_holdings import hold, keep_pages
-from .fold_work import PROMPT_KEYS, fold_ticket, prefilled, ticket_of
+from .fold_work import (
+    PROMPT_KEYS,
+    activate,
+    admit,
+    end,
+    fold_ticket,
+    prefilled,
+    queue_again,
+    rewind,
+    ticket_of,
+)
 from .legality import MACHINE_NAMES, Move
 from .reader import EXTRA, MOVE, REASON, REF, SEQ, STEP, A, B, C, D, E, Event, RunLog
 from .reader import TICKET as TICKET_COLUMN
-from .run_state import OrderKey, Output, RequestState, Row, RunState, Verdict
+from .request_state import OrderKey, Output, RequestState, Row, Verdict
+from .run_state import RunState
 
 Handler = Callable[[Event], None]
 After = Callable[[RequestState, Event, BlockData], None]  # what hangs on a move
 
 MAX_NOTES: Final = 20
 ACTIVE, WAITING = RequestStatus.ACTIVE.value, RequestStatus.WAITING.value
-FINISHED = RequestStatus.FINISHED.value
 
 # What must be folded of every request, also of one that is gone: it leaves traces in the rest.
 COMMON: Final = frozenset(
@@ -136,13 +146,17 @@ class Fold:
     def _moves(self, move: Move) -> Handler:
         """An event that moves machines of a request, and what hangs on that."""
         after: dict[str, After] = {
-            "admit": self._admitted,
-            "resume": self._queued_again,
-            "activate": self._activated,
-            "rewind": self._rewound,
-            "finish": self._ends(None),
-            "abort": self._ends(FinishReason.ABORT.value),
-            "transfer_done": self._ends(FinishReason.TRANSFERRED.value),
+            "admit": admit,
+            "resume": queue_again,
+            "activate": activate,
+            "rewind": rewind,
+            "finish": lambda request, event, _: end(
+                request, event, decode(event[EXTRA], FinishData).finish_reason
+            ),
+            "abort": lambda request, event, _: end(request, event, FinishReason.ABORT.value),
+            "transfer_done": lambda request, event, _: end(
+                request, event, FinishReason.TRANSFERRED.value
+            ),
         }
         then = after.get(move.trigger)
         is_new = move.trigger in ("submit", "submit_remote")
@@ -291,39 +305,6 @@ class Fold:
             request = self._own(passed)
             if request is not None:
                 request.bypasses += 1
-
-    def _admitted(self, request: RequestState, event: Event, data: BlockData) -> None:
-        request.frontiers = [data.cached_tokens] * (self._depths + 1)
-        self._queued_again(request, event, data)
-
-    def _activated(self, request: RequestState, event: Event, data: BlockData) -> None:
-        request.frontiers = [request.prompt_len] * (self._depths + 1)
-        self._queued_again(request, event, data)
-
-    def _queued_again(self, request: RequestState, event: Event, data: BlockData) -> None:
-        del data
-        request.queued_seq, request.queued_step = event[SEQ], event[STEP]
-        request.verdict = None
-
-    def _rewound(self, request: RequestState, event: Event, data: BlockData) -> None:
-        del event, data
-        request.frontiers = [0] * (self._depths + 1)
-        request.loops_done = 0
-        request.is_replaying = True
-        request.taken = None
-
-    def _ends(self, reason: str | None) -> After:
-        """The end of a request; None: the event tells the reason."""
-
-        def ended(request: RequestState, event: Event, data: BlockData) -> None:
-            del data
-            request.taken = None
-            if request.status == FINISHED:  # else a peer still reads its pages
-                request.ended_seq = event[SEQ]
-                told = reason or decode(event[EXTRA], FinishData).finish_reason
-                request.finish_reason = request.finish_reason or told
-
-        return ended
 
     # ---- the run -----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from rlt_fsm.machines import HELD, OFFLOADED
 
 from .facts import BlockData
 from .legality import Move
-from .run_state import BlockTable, RequestState
+from .request_state import BlockTable, RequestState
 
 Pages = dict[int, tuple[int, ...]]  # by first block, the oldest first
 

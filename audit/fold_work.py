@@ -1,4 +1,4 @@
-"""What events do to tickets, to the counts of recent batches and to a prompt's progress, for
+"""What events do to tickets, to the counts of recent batches and to a request's progress, for
 `fold.py` alone.
 """
 
@@ -7,13 +7,15 @@ from typing import Final
 import msgspec
 
 from rlt_fsm.machines import COMPLETED, FAILED, SUBMITTED
-from rlt_fsm.states import PROMPT_WORKS, WorkKey
+from rlt_fsm.states import PROMPT_WORKS, RequestStatus, WorkKey
 
-from .facts import decode
-from .reader import EXTRA, REASON, SEQ, Event
+from .facts import BlockData, decode
+from .reader import EXTRA, REASON, SEQ, STEP, Event
 from .reader import TICKET as TICKET_COLUMN
-from .run_state import RequestState, Row, RunState, TicketState
+from .request_state import RequestState, Row
+from .run_state import RunState, TicketState
 
+FINISHED: Final = RequestStatus.FINISHED.value
 PROMPT_KEYS: Final = {key.value for key in PROMPT_WORKS}
 DECODE_LOOPS: Final = {WorkKey.DECODE_RECURRENT.value, WorkKey.SPECULATIVE.value}
 
@@ -71,3 +73,39 @@ def prefilled(request: RequestState, done: str, row: Row) -> None:
     if request.frontiers[-1] == request.prefill_tokens:
         request.is_replaying = False
         request.loops_done = len(request.frontiers) - 1
+
+
+def queue_again(request: RequestState, event: Event, data: BlockData) -> None:
+    """`resume`: what it waits for begins anew."""
+    del data
+    request.queued_seq, request.queued_step = event[SEQ], event[STEP]
+    request.verdict = None
+
+
+def admit(request: RequestState, event: Event, data: BlockData) -> None:
+    """`admit`: it begins after its cached tokens."""
+    request.frontiers = [data.cached_tokens] * len(request.frontiers)
+    queue_again(request, event, data)
+
+
+def activate(request: RequestState, event: Event, data: BlockData) -> None:
+    """`activate`: a peer computed the prompt."""
+    request.frontiers = [request.prompt_len] * len(request.frontiers)
+    queue_again(request, event, data)
+
+
+def rewind(request: RequestState, event: Event, data: BlockData) -> None:
+    """`rewind`: nothing of what was computed is left."""
+    del event, data
+    request.frontiers = [0] * len(request.frontiers)
+    request.loops_done = 0
+    request.is_replaying = True
+    request.taken = None
+
+
+def end(request: RequestState, event: Event, reason: str) -> None:
+    """The end of a request."""
+    request.taken = None
+    if request.status == FINISHED:  # else a peer still reads its pages
+        request.ended_seq = event[SEQ]
+        request.finish_reason = request.finish_reason or reason

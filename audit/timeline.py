@@ -38,6 +38,7 @@ from .words import REFUSALS, REWINDS, VERDICTS, counted, in_words
 
 ENDS_WAIT: Final = frozenset({"admit", "resume", "select", "activate", "finish", "abort"})
 ADMISSION: Final = "admission"
+PASSED_OVER: Final = "passed over: "
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +198,7 @@ class _Teller:
         if move.trigger == "enqueue" and move.work is not None:
             key = move.work[1].partition(":")[2]
             return f"{key} is next" + (f", {event[A]} loops were run" if event[A] else "")
-        return _told(event, move)
+        return told(event, move)
 
     def _submitted(self, event: Event) -> str:
         data = decode(event[EXTRA], SubmitData)
@@ -236,7 +237,7 @@ def _row(event: Event, move: Move) -> str:
     return f"{place}: {key}, {tokens}{', computed again' if event[E] else ''}"
 
 
-def _told(event: Event, move: Move) -> str:
+def told(event: Event, move: Move) -> str:
     """Events that tell blocks, or a reason."""
     data, reason, has = decode(event[EXTRA], BlockData), event[REASON], event[BLOCKS]
     taken, dropped = counted(len(data.take), "block"), counted(len(data.drop), "block")
@@ -270,7 +271,7 @@ def _told(event: Event, move: Move) -> str:
         case "retire":
             return f"retired, {dropped} given back"
         case "verdict":
-            return f"passed over: {in_words(reason, VERDICTS)}"
+            return PASSED_OVER + in_words(reason, VERDICTS)
         case "drop":
             return f"a late result was dropped: `{reason}`"
         case "publish":

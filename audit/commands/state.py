@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from audit.replay import replay
-from audit.run_state import RequestState, RunState
+from audit.request_state import RequestState
+from audit.run_state import RunState
 from audit.words import VERDICTS, in_words, joined
 from rlt_fsm.errors import LogError
 
