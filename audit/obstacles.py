@@ -106,12 +106,14 @@ class Obstacles:
 
     def _slots(self, state: RunState) -> str:
         holders, total = state.slot_holders, state.slots
+        was = "was" if len(holders) == 1 else "were"
         if total is None:
-            return f"{counted(len(holders), 'slot')} held."
+            return f"{counted(len(holders), 'slot')} {was} held."
         if len(holders) < total:
-            return f"{len(holders)} of {total} slots were held, so a slot was there."
+            return f"{len(holders)} of {total} slots {was} held, so one was free."
         by = joined((f"{r.name} (since step {r.seated_step})" for r in holders), most=MAX_NAMES)
-        return f"All {total} slots were held, by {by}."
+        which = "The one slot" if total == 1 else f"All {total} slots"
+        return f"{which} {was} held, by {by}."
 
     def _blocks(self, request: RequestState, state: RunState, verdict: Entry | None) -> str:
         total = state.cache.num_blocks
@@ -123,9 +125,14 @@ class Obstacles:
         need = self._need(request, state) if need is None else need
         kept = f" and {cached} kept by the prefix cache alone" if cached else ""
         held = joined((f"{r.name} held {r.blocks}" for r in state.block_holders), most=MAX_NAMES)
-        needs = "" if need is None else f"It needed {counted(need, 'block')}. "
         rest = f"; {held}" if held else ""
-        return f"{needs}Of {total} blocks {free} were free{kept}{rest}."
+        if need is None:
+            return f"Of {total} blocks {free} were free{kept}{rest}."
+        enough = ", enough" if need <= free else ""
+        return (
+            f"It needed {counted(need, 'block')}; of {total} blocks {free} were free{kept}"
+            f"{enough}{rest}."
+        )
 
     def _reason(self, verdict: Entry | None) -> str | None:
         event = None if verdict is None else self._replay.run.first_after(verdict.seq - 1)
@@ -184,6 +191,13 @@ class Obstacles:
 
     # ---- what changed ------------------------------------------------------------------------
 
+    def how_it_began(self, wait: Wait) -> str:
+        """What it lost to others, if that is why it waits."""
+        began = next(e for e in self._life.entries if e.seq == wait.since_seq)
+        if began.trigger not in RELEASES:
+            return ""
+        return f"In step {began.step} it {began.what}."
+
     def what_changed(self, wait: Wait) -> str:
         """How the wait ended, and what had been given back before."""
         if wait.until_seq is None:
@@ -195,7 +209,8 @@ class Obstacles:
             return self._went_on(end)
         changes = self._changes(wait)
         after = f", after {joined(changes)}" if changes else ""
-        return f"In step {end.step} it was {end.what}{after}."
+        was = "was " if end.trigger == "admit" else ""
+        return f"In step {end.step} it {was}{end.what}{after}."
 
     def _went_on(self, end: Entry) -> str:
         batch = self.batch_of(end) if end.trigger == "select" else None

@@ -7,6 +7,7 @@ from rlt_fsm.errors import LogError
 from rlt_fsm.log.port import RequestRow
 
 from .reader import RunLog
+from .words import shown
 
 MAX_SUGGESTIONS = 3
 
@@ -43,11 +44,11 @@ def _instead(rows: list[RequestRow], text: str) -> str:
     names = dict.fromkeys(row.request_id for row in rows)
     near = get_close_matches(text, names, n=MAX_SUGGESTIONS)
     if near:
-        return f": did you mean {' or '.join(near)}?"
+        return f": did you mean {' or '.join(map(shown, near))}?"
     return f": its {len(names)} ids are like {_listed(names)}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    listed = list(names)
+    listed = [shown(name) for name in names]
     more = ", …" if len(listed) > MAX_SUGGESTIONS else ""
     return ", ".join(listed[:MAX_SUGGESTIONS]) + more

@@ -232,7 +232,8 @@ def _row(event: Event, move: Move) -> str:
     elif key == WorkKey.DECODE_RECURRENT:
         tokens = f"position {start}, loop {int(depth or 0) + 1}"
     else:
-        tokens = f"positions {start} to {start + count - 1}"
+        is_one = count == 1
+        tokens = f"position {start}" if is_one else f"positions {start} to {start + count - 1}"
         tokens += "" if depth is None else f", loop {int(depth) + 1}"
     return f"{place}: {key}, {tokens}{', computed again' if event[E] else ''}"
 
@@ -253,15 +254,15 @@ def told(event: Event, move: Move) -> str:
             return f"admitted{row}, {taken} taken{shared}{cached}"
         case "resume":
             back = f", {taken} taken for what was on the host" if data.take else ""
-            return f"goes on{row}{back}"
+            return f"went on{row}{back}"
         case "grow":
             return f"took {taken} more, has {has}"
         case "yield":
-            return f"gave its slot up{whom}; it keeps its {counted(has, 'block')}"
+            return f"gave its slot up{whom}; it kept its {counted(has, 'block')}"
         case "offload":
-            return f"gave its slot and {dropped} up{whom}; its KV is on the host"
+            return f"gave its slot and {dropped} up{whom}; its KV went to the host"
         case "offload_resident":
-            return f"gave {dropped} up{whom}; its KV is on the host"
+            return f"gave {dropped} up{whom}; its KV went to the host"
         case "rewind":
             return f"lost its KV and {dropped}{whom}, to be computed again: " + in_words(
                 reason, REWINDS

@@ -83,3 +83,8 @@ def joined(parts: Iterable[str], *, most: int = 6) -> str:
     if len(listed) <= 1:
         return "".join(listed)
     return f"{', '.join(listed[:-1])} and {listed[-1]}"
+
+
+def shown(name: str) -> str:
+    """A name on one line: characters that a terminal would act upon are escaped."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")

@@ -6,9 +6,9 @@ import typer
 
 from audit.explain import Explanation, explain
 from audit.replay import replay
+from audit.words import shown
 
 from .common import mistakes_in_one_sentence, print_json
-from .tables import shown
 
 HELP = """Explain why a request did, or did not, run: who held what it needed, and what changed.
 

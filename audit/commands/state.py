@@ -7,11 +7,11 @@ import typer
 from audit.replay import replay
 from audit.request_state import RequestState
 from audit.run_state import RunState
-from audit.words import VERDICTS, in_words, joined
+from audit.words import VERDICTS, in_words, joined, shown
 from rlt_fsm.errors import LogError
 
 from .common import mistakes_in_one_sentence, print_json
-from .tables import aligned, shown
+from .tables import aligned
 
 MAX_ROWS = 40  # of requests; --json has all
 HEAD = ("request", "status", "work", "row", "kv", "blocks", "prefill", "outputs", "since", "")

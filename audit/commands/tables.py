@@ -16,8 +16,3 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> li
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def shown(name: str) -> str:
-    """A name on one line: characters that a terminal would act upon are escaped."""
-    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")

@@ -6,10 +6,10 @@ import typer
 
 from audit.replay import replay
 from audit.timeline import Timeline, timeline
-from audit.words import counted
+from audit.words import counted, shown
 
 from .common import mistakes_in_one_sentence, print_json
-from .tables import aligned, shown
+from .tables import aligned
 
 HELP = """Tell a request's life, one line for each of its events.
 
