@@ -1,0 +1,160 @@
+"""Runs that a benchmark measures, and how: interleaved repeats, medians, the time through close().
+
+Nothing here passes or fails; `python -m tests.benchmarks` runs it, and `test_benchmarks_run.py` a
+small version of it, so that it does not rot.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
+from rlt_fsm.batch import Batch, BatchResult
+from rlt_fsm.config import CacheConfig, SchedulerConfig
+from rlt_fsm.log.port import EventCells, LogReader, RequestRow, RunHeader, StepRow
+from runner.sim import SimRunner
+
+PROMPT_TOKENS = 8
+DEPTHS = 4
+BLOCK_SIZE = 16
+
+
+class NullWriter:
+    """Throws every row away."""
+
+    run_id = 1
+
+    def write(
+        self,
+        events: Sequence[EventCells],
+        requests: Sequence[RequestRow] = (),
+        steps: Sequence[StepRow] = (),
+    ) -> None:
+        """Nothing."""
+
+    def commit(self) -> None:
+        """Nothing."""
+
+    def end(self, outcome: str, ended_at: str) -> None:
+        """Nothing."""
+
+
+class NullLog(EventLog):
+    """A log that keeps nothing: what is left is the engine."""
+
+    name = "off"
+
+    def begin_run(self, header: RunHeader) -> NullWriter:
+        """What throws rows away."""
+        del header
+        return NullWriter()
+
+    def reader(self) -> LogReader:
+        """There is nothing to read."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class TimedRunner(SimRunner):
+    """SimRunner that says how long it took itself, so that the engine's share is known."""
+
+    seconds = 0.0
+
+    def submit(self, batch: Batch) -> None:
+        """See SimRunner."""
+        started = time.perf_counter()
+        super().submit(batch)
+        self.seconds += time.perf_counter() - started
+
+    def collect(self) -> list[BatchResult]:
+        """See SimRunner."""
+        started = time.perf_counter()
+        results = super().collect()
+        self.seconds += time.perf_counter() - started
+        return results
+
+
+Case = tuple[object, ...]
+
+
+class Timing(NamedTuple):
+    """One run; `seconds` are the engine's and its log's, the runner's own taken out."""
+
+    seconds: float
+    runner_seconds: float
+    batches: int
+    row_steps: int
+    events: int
+
+
+def run(
+    log: EventLog, *, rows: int, outputs: int, requests: int | None = None, verdicts: bool = True
+) -> Timing:
+    """`requests` requests (default: one for each of `rows` slots) in lockstep at full depth.
+
+    An output takes a prelude, DEPTHS loops and a coda: six row-steps.
+    """
+    requests = rows if requests is None else requests
+    capacity = PROMPT_TOKENS + outputs
+    config = EngineConfig(
+        scheduler=SchedulerConfig(max_num_seqs=rows, max_num_batched_tokens=rows * PROMPT_TOKENS),
+        cache=CacheConfig(
+            num_blocks=-(-capacity // BLOCK_SIZE) * DEPTHS * rows, block_size=BLOCK_SIZE
+        ),
+    )
+    runner = TimedRunner(depths=DEPTHS, max_model_len=capacity, check=False)
+    params = SamplingParams(max_tokens=outputs)
+    prompt = list(range(1, PROMPT_TOKENS + 1))
+    row_steps = batches = 0
+    started = time.perf_counter()
+    engine = Engine(runner, config, log, verdicts=verdicts)
+    for number in range(requests):
+        engine.add_request(str(number), prompt, params)
+    while engine.has_unfinished_requests():
+        engine.step()
+        schedule = engine.last_schedule
+        assert schedule is not None
+        assert schedule.batch is not None
+        row_steps += len(schedule.batch.rows)
+        batches += 1
+    engine.close()
+    total = time.perf_counter() - started
+    return Timing(total - runner.seconds, runner.seconds, batches, row_steps, engine.state.seq)
+
+
+class Logs:
+    """The logs under comparison, each time a new one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made = 0
+
+    def open(self, kind: str) -> EventLog:
+        """A fresh log: off, memory or sqlite."""
+        if kind == "off":
+            return NullLog()
+        if kind == "memory":
+            return EventLog.memory()
+        self._made += 1
+        return EventLog.open(self._folder / f"bench{self._made}.db")
+
+
+def interleaved(
+    cases: Iterable[Case], measure: Callable[..., Timing], repeats: int
+) -> dict[Case, list[Timing]]:
+    """Every case once, then every case again …: a slow minute hits all alike."""
+    cases = list(cases)
+    results: dict[Case, list[Timing]] = {case: [] for case in cases}
+    for _ in range(repeats):
+        for case in cases:
+            results[case].append(measure(*case))
+    return results
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value."""
+    return statistics.median(values)
