@@ -22,6 +22,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     max_num_batched_tokens: int | None = None
     prefill_chunk_size: int | None = None
     max_prefill_batches_before_decode: int | None = None
+    admission_scan_limit: int | None = None
     max_admission_bypasses: int | None = None
 
 

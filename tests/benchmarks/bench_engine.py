@@ -13,7 +13,7 @@ LOGS = ("off", "memory", "sqlite")
 class Size(NamedTuple):
     """How much to measure."""
 
-    widths: tuple[int, ...] = (64, 256, 1024)
+    widths: tuple[int, ...] = (8, 64, 256, 1024)
     outputs: int = 64
     repeats: int = 5
 
@@ -39,7 +39,7 @@ def tables(folder: Path, size: Size) -> dict[str, str]:
 
 
 def _us_per_row(timing: Timing) -> float:
-    return 1e6 * timing.seconds / timing.row_steps
+    return 1e6 * timing.cpu_seconds / timing.row_steps
 
 
 def _by_width(size: Size, results: dict[tuple[object, ...], list[Timing]]) -> str:
@@ -47,7 +47,7 @@ def _by_width(size: Size, results: dict[tuple[object, ...], list[Timing]]) -> st
     for kind in LOGS:
         costs = {w: median(map(_us_per_row, results[w, kind])) for w in size.widths}
         widest, middle = size.widths[-1], size.widths[-2]
-        events = median(t.events / (t.seconds + t.runner_seconds) for t in results[middle, kind])
+        events = median(t.events / t.seconds for t in results[middle, kind])
         rows.append(
             [
                 kind,
@@ -72,7 +72,7 @@ def _fits(size: Size, results: dict[tuple[object, ...], list[Timing]]) -> str:
         points = []
         for width in size.widths:
             timings = results[width, kind]
-            per_batch = median(1e6 * t.seconds / t.batches for t in timings)
+            per_batch = median(1e6 * t.cpu_seconds / t.batches for t in timings)
             points.append((timings[0].row_steps / timings[0].batches, per_batch))
         fixed, each = _line(points)
         rows.append([kind, f"{fixed:.0f}", f"{each:.1f}"])
@@ -101,9 +101,7 @@ def _verdicts(logs: Logs, size: Size) -> str:
             )
 
     results = interleaved([(True,), (False,)], measure, size.repeats)
-    totals = {
-        is_on: [t.seconds + t.runner_seconds for t in results[is_on,]] for is_on in (True, False)
-    }
+    totals = {is_on: [timing.cpu_seconds for timing in results[is_on,]] for is_on in (True, False)}
     ratio = median(on / off for on, off in zip(totals[True], totals[False], strict=True))
     on, off = median(totals[True]), median(totals[False])
     extra = results[True,][0].events - results[False,][0].events

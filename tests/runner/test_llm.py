@@ -193,7 +193,10 @@ def test_a_config_that_cannot_work_is_refused(folder):
 @pytest.mark.parametrize(
     "model", ["./nowhere", "/no/such/folder", "nowhere", "a/b/c", "~/none", "../x"]
 )
-def test_a_folder_that_is_not_there_is_refused_in_one_sentence(model):
+def test_a_folder_that_is_not_there_is_refused_in_one_sentence(model, tmp_path, monkeypatch):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
     with pytest.raises(CheckpointError, match="is not a folder: give 'demo', a folder") as caught:
         LLM(model)
     assert "\n" not in str(caught.value)
