@@ -5,6 +5,21 @@ Imports the engine's declarations and log reader, never the engine, never a runn
 
 from .findings import Finding
 from .reader import Log, open_log
+from .replay import Replay, replay
+from .request_state import RequestState
+from .run_state import RunState, TicketState
 from .verify import Report, RunReport, verify
 
-__all__ = ["Finding", "Log", "Report", "RunReport", "open_log", "verify"]
+__all__ = [
+    "Finding",
+    "Log",
+    "Replay",
+    "Report",
+    "RequestState",
+    "RunReport",
+    "RunState",
+    "TicketState",
+    "open_log",
+    "replay",
+    "verify",
+]

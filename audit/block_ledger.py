@@ -44,6 +44,10 @@ class BlockLedger:
         """Blocks' worth of snapshots on the host."""
         return sum(self.host.values())
 
+    def in_use(self, blocks: Iterable[int]) -> int:
+        """How many of the blocks some request references."""
+        return sum(1 for block in blocks if block in self._references)
+
     def owner(self, block: int) -> int | None:
         """Some request that references the block (the one owner where nothing is shared)."""
         return next((ref for ref, owned in enumerate(self.owned) if block in owned), None)

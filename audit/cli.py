@@ -2,7 +2,7 @@
 
 import typer
 
-from .commands import verify
+from .commands import explain, state, timeline, verify
 
 app = typer.Typer(
     name="rlt-audit",
@@ -20,7 +20,8 @@ def _root() -> None:
     """Keep the commands' names, however few there are."""
 
 
-verify.register(app)
+for command in (verify, state, timeline, explain):
+    command.register(app)
 
 
 def main() -> None:

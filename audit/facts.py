@@ -21,6 +21,9 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     prefill_chunk_size: int | None = None
+    max_prefill_batches_before_decode: int | None = None
+    admission_scan_limit: int | None = None
+    max_admission_bypasses: int | None = None
 
 
 class CacheFacts(msgspec.Struct, frozen=True):
@@ -96,10 +99,18 @@ class BlockData(msgspec.Struct, frozen=True):
     drop: BlockIds = ()
     publish: BlockIds = ()
     evict: BlockIds = ()
+    pin: BlockIds = ()
+    unpin: BlockIds = ()
     need: int | None = None
     cached_tokens: int = 0
     state_row: int | None = None
     host_blocks: int = 0
+
+
+class PreemptionData(BlockData, frozen=True):
+    """What `yield`, `offload`, `offload_resident` and `rewind` tell; for whom as `id#gen`."""
+
+    for_whom: str | None = msgspec.field(default=None, name="for")
 
 
 class BatchData(msgspec.Struct, frozen=True):

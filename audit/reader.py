@@ -4,7 +4,7 @@ Reads through the log port only and never writes. What the facts mean is not dec
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
@@ -97,9 +97,31 @@ class RunLog:
         """The events in order of seq."""
         return self._events
 
-    def steps(self) -> Iterator[StepRow]:
+    def events_after(self, seq: int) -> Iterator[Event]:
+        """The events after `seq`, up to the last one that is committed now."""
+        return cast("Iterator[Event]", self._reader.events(self.info.run_id, seq))
+
+    def first_after(self, seq: int) -> Event | None:
+        """The first event after `seq`, found without reading those before it."""
+        return cast("Event | None", self._reader.first_after(self.info.run_id, seq))
+
+    def select(
+        self,
+        *,
+        refs: Collection[int] = (),
+        moves: Collection[int] = (),
+        after_seq: int = 0,
+        until_seq: int | None = None,
+    ) -> Iterator[Event]:
+        """The events with one of these refs or moves within a range, in order."""
+        rows = self._reader.select(
+            self.info.run_id, refs=refs, moves=moves, after_seq=after_seq, until_seq=until_seq
+        )
+        return cast("Iterator[Event]", rows)
+
+    def steps(self, after_step: int = -1) -> Iterator[StepRow]:
         """The steps that have ended, in order; there may be newer ones than the events."""
-        return map(StepRow._make, self._reader.steps(self.info.run_id))
+        return map(StepRow._make, self._reader.steps(self.info.run_id, after_step))
 
 
 class Log:
@@ -118,6 +140,17 @@ class Log:
     def runs(self) -> list[RunInfo]:
         """Every run's header, by run number."""
         return self._reader.runs()
+
+    def newest(self) -> int:
+        """The number of the run that began last.
+
+        Raises:
+            LogError: the log has no runs.
+        """
+        numbers = [info.run_id for info in self.runs()]
+        if not numbers:
+            raise LogError(f"{self.name}: the log has no runs")
+        return max(numbers)
 
     def run(self, run_id: int) -> RunLog:
         """One run.

@@ -13,6 +13,9 @@ from rlt_fsm.machines import FREE, IDLE, NONE, NULL
 from .block_ledger import BlockLedger
 from .facts import Params, SubmitData, decode
 from .reader import EXTRA, REF, SEQ, Event, RunLog
+from .ready_work import ReadyWork
+from .token_progress import TokenProgress
+from .waiting_line import OrderKey, WaitingLine
 
 EMPTY_COLUMNS: Final[list[Sequence[object]]] = [()] * len(Event._fields)
 
@@ -88,6 +91,8 @@ class Recount:
         self.latest_seq: dict[int | None, int] = {}
         # By ref, written by S8: outputs so far.
         self.outputs: list[int] = [0] * size
+        # By ref from `admit` to `retire`, written by S7.
+        self.progress: dict[int, TokenProgress] = {}
         # Written by S6 (rows) and S11 (states).
         self.tickets: dict[int, Ticket] = {}
         self.in_flight: dict[int, Ticket] = {}  # submitted and not retired
@@ -96,6 +101,15 @@ class Recount:
         # Written by S2 and S5.
         self.slot_holders: set[int] = set()
         self.waiting: set[int] = set()
+        # Written by F1: who waits, in order, and by ref how many were admitted before a better one.
+        self.line = WaitingLine()
+        self.passes: dict[int, int] = {}
+        # Written by F4: whose work is ready, and by ref the last ticket that has a row of it.
+        self.ready = ReadyWork()
+        self.last_ticket: list[int] = [-1] * size
+        # Written by F2: batches with prompt rows since the last decode loop.
+        self.prompt_batches = 0
+        self._refs: dict[str, int] | None = None  # by `id#gen`
 
     def name(self, ref: int) -> str:
         """A request as people write it: its id, with the generation from the second on."""
@@ -103,6 +117,29 @@ class Recount:
         if row is None:
             return f"ref {ref}"
         return row.request_id if row.generation == 1 else f"{row.request_id}#{row.generation}"
+
+    def ref_of(self, name: str) -> int | None:
+        """The request that the log writes as `id#gen`, as in `for`; None if there is none."""
+        if self._refs is None:
+            rows = self.run.requests.items()
+            self._refs = {f"{row.request_id}#{row.generation}": ref for ref, row in rows}
+        return self._refs.get(name)
+
+    def order_key(self, ref: int) -> OrderKey:
+        """(priority under policy `priority`, else 0; submitted seq); smaller is better."""
+        request = self.requests[ref]
+        if request is None:
+            return (0, 0)
+        by_priority = self.config.scheduler.policy == "priority"
+        return (request.params.priority if by_priority else 0, request.submitted_seq)
+
+    @property
+    def next_ticket(self) -> int:
+        """The number of the batch being built, or of the next one."""
+        newest = next(reversed(self.tickets.values()), None)
+        if newest is None:
+            return 0
+        return newest.number if newest.state == NULL else newest.number + 1
 
     def submitted(self, event: Event) -> None:
         """Take a request's facts from its `submit`."""

@@ -7,7 +7,16 @@ from typing import Final
 
 import msgspec
 
-from .facts import BatchData, BlockData, CloseData, FinishData, OpenData, SubmitData, decode
+from .facts import (
+    BatchData,
+    BlockData,
+    CloseData,
+    FinishData,
+    OpenData,
+    PreemptionData,
+    SubmitData,
+    decode,
+)
 from .legality import Move
 from .reader import EXTRA, REF, TICKET, A, B, C, D, E, Event
 
@@ -22,6 +31,10 @@ TELLS: Final[dict[str, tuple[tuple[int, ...], type]]] = {
     "refuse": ((), SubmitData),
     "select": ((TICKET, A, B, C, E), BlockData),
     "output": ((TICKET, A, B, C), BlockData),
+    "yield": ((), PreemptionData),
+    "offload": ((), PreemptionData),
+    "offload_resident": ((), PreemptionData),
+    "rewind": ((), PreemptionData),
     "submit_batch": ((TICKET,), BatchData),
     "finish": ((), FinishData),
 }

@@ -69,7 +69,7 @@ class L1NoEmptyStep(Invariant):
     def _admissible(self) -> tuple[str, dict[str, object]] | None:
         """The best waiting request, if everything that it needs is free."""
         recount, scheduler = self.recount, self.recount.config.scheduler
-        best = min(recount.waiting, key=self._order_key, default=None)
+        best = min(recount.waiting, key=recount.order_key, default=None)
         request = None if best is None else recount.requests[best]
         if best is None or request is None or recount.kv[best] != "NONE":
             return None
@@ -91,10 +91,3 @@ class L1NoEmptyStep(Invariant):
             "slots_held": slots_held,
         }
         return f"{evidence['request']} waits for {need} blocks and {free} are free", evidence
-
-    def _order_key(self, ref: int) -> tuple[int, int]:
-        request = self.recount.requests[ref]
-        if request is None:
-            return (0, 0)
-        by_priority = self.recount.config.scheduler.policy == "priority"
-        return (request.params.priority if by_priority else 0, request.submitted_seq)

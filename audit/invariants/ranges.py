@@ -5,29 +5,10 @@ from rlt_fsm.states import WorkKey
 from ..facts import BlockData, decode
 from ..legality import Move
 from ..reader import EXTRA, REF, TICKET, A, B, C, D, E, Event
+from ..token_progress import TokenProgress
 from .base import Handler, Invariant
 
 PROMPT_KEYS = ("PROMPT_ATOMIC", "PROMPT_RECURRENT")  # those that can end a prompt
-
-
-class _Progress:
-    """What of one request has been given to batches so far. Token ranges are half-open."""
-
-    __slots__ = (
-        "done", "exits", "is_replayed", "last", "loops", "position", "preluded", "prompt_end",
-        "was_rewound",
-    )  # fmt: skip
-
-    def __init__(self, prompt_len: int, cached_tokens: int, depths: int) -> None:
-        self.prompt_end = prompt_len  # positions that prompt rows compute
-        self.preluded = cached_tokens  # tokens embedded (PROMPT_ATOMIC: done at every depth)
-        self.done = [cached_tokens] * depths  # split prefill, by depth: tokens computed there
-        self.position = prompt_len - 1  # whose hidden state the next coda reads
-        self.loops = 0  # that the token at `position` has run
-        self.exits: list[int] = []  # exit depth by output idx, as `enqueue` to DECODE_CODA told it
-        self.was_rewound = False  # so that rows may be replayed
-        self.is_replayed = False  # the last prompt row computed again what a rewind threw away
-        self.last = (0, 0)  # depth and tokens of the last prompt row, should its batch fail
 
 
 class S7Ranges(Invariant):
@@ -52,7 +33,7 @@ class S7Ranges(Invariant):
     def prepare(self) -> None:
         """Nothing is computed."""
         self._depths = self.recount.model.depths
-        self._progress: dict[int, _Progress] = {}
+        self._progress = self.recount.progress
 
     def handler(self, move: Move) -> Handler | None:
         """By trigger, and for `select` and `enqueue` by work key."""
@@ -94,7 +75,7 @@ class S7Ranges(Invariant):
         if request is None:  # no `submit`: S1 says so
             return
         cached_tokens = decode(event[EXTRA], BlockData).cached_tokens
-        progress = _Progress(request.prompt_len, cached_tokens, self._depths)
+        progress = TokenProgress(request.prompt_len, cached_tokens, self._depths)
         before = self._progress.get(ref)
         if before is not None:  # it was rewound: its outputs but the last are replayed
             progress.was_rewound = True
@@ -107,7 +88,7 @@ class S7Ranges(Invariant):
         """A peer computed the prompt."""
         request = self.recount.requests[event[REF]]
         if request is not None:
-            progress = _Progress(request.prompt_len, request.prompt_len, self._depths)
+            progress = TokenProgress(request.prompt_len, request.prompt_len, self._depths)
             progress.exits.append(self._depths)
             self._progress[event[REF]] = progress
 
@@ -177,7 +158,7 @@ class S7Ranges(Invariant):
         progress.done[depth] = end
         progress.last = (depth, event[C])
 
-    def _check_replay(self, event: Event, progress: _Progress) -> None:
+    def _check_replay(self, event: Event, progress: TokenProgress) -> None:
         progress.is_replayed = bool(event[E])
         if event[E] and not progress.was_rewound:
             self._wrong(event, "is marked as a replay", "nothing of it was lost")
@@ -275,7 +256,7 @@ class S7Ranges(Invariant):
             depth=event[D],
         )
 
-    def _wrong_token(self, event: Event, progress: _Progress) -> None:
+    def _wrong_token(self, event: Event, progress: TokenProgress) -> None:
         if event[B] != progress.position or event[C] != 1:
             covers = f"covers positions {event[B]} to {event[B] + event[C]}"
             self._wrong(event, covers, f"the one token at {progress.position} is due")

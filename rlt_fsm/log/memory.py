@@ -1,7 +1,7 @@
 """The event log in memory: the same behaviour as a file, no copies, gone with the process."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -163,9 +163,35 @@ class _MemoryReader(LogReader):
         committed = islice(run.events, run.committed_events)
         return (event for event in committed if event[0] > after_seq) if after_seq else committed
 
-    def steps(self, run_id: int) -> Iterator[StepRow]:
+    def first_after(self, run_id: int, seq: int) -> EventCells | None:
         run = self._run(run_id)
-        return iter(()) if run is None else islice(run.steps, run.committed_steps)
+        if run is None:
+            return None
+        place = bisect_right(run.events, seq, key=itemgetter(0))
+        return run.events[place] if place < run.committed_events else None
+
+    def select(
+        self,
+        run_id: int,
+        *,
+        refs: Collection[int] = (),
+        moves: Collection[int] = (),
+        after_seq: int = 0,
+        until_seq: int | None = None,
+    ) -> Iterator[EventCells]:
+        refs, moves = frozenset(refs), frozenset(moves)
+        for event in self.events(run_id, after_seq):
+            if until_seq is not None and event[0] > until_seq:
+                return
+            if event[4] in refs or event[5] in moves:
+                yield event
+
+    def steps(self, run_id: int, after_step: int = -1) -> Iterator[StepRow]:
+        run = self._run(run_id)
+        if run is None:
+            return iter(())
+        first = bisect_right(run.steps, after_step, key=itemgetter(0))
+        return islice(run.steps, first, run.committed_steps)
 
     def step_at(self, run_id: int, step: int) -> StepRow | None:
         run = self._run(run_id)

@@ -4,7 +4,7 @@ No SQL here. One `EventRow` per event; `batch_row`, `output`, `block_change` and
 public views are projections of it, so that no fact is stored twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 EventCells = tuple[Any, ...]  # a plain tuple in the order of EventRow: what the hot path passes
@@ -162,8 +162,24 @@ class LogReader(Protocol):
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         """A run's events after `after_seq`, up to the last one committed when this is called."""
 
-    def steps(self, run_id: int) -> Iterator[StepRow]:
-        """A run's steps, in order."""
+    def first_after(self, run_id: int, seq: int) -> EventCells | None:
+        """The first event after `seq`, found without reading those before it; None at the end."""
+
+    def select(
+        self,
+        run_id: int,
+        *,
+        refs: Collection[int] = (),
+        moves: Collection[int] = (),
+        after_seq: int = 0,
+        until_seq: int | None = None,
+    ) -> Iterator[EventCells]:
+        """The events with one of these refs or moves, after one seq and up to another (None: the
+        last committed one), in order, at a small part of the cost of reading all.
+        """
+
+    def steps(self, run_id: int, after_step: int = -1) -> Iterator[StepRow]:
+        """A run's steps after `after_step`, in order."""
 
     def step_at(self, run_id: int, step: int) -> StepRow | None:
         """The last step of a run, up to number `step`, that has ended; found, not searched for."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+import preempting_runs
 import pytest
 from random_runs import random_run, seed_with
 from real_runs import run_to_file
@@ -36,6 +37,18 @@ def log_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tampered
             with EventLog.open(made[kinds]) as log:
                 random_run(seed_with(*kinds), whole_scheduler=True, log=log)
         return Tampered(Path(shutil.copy(made[kinds], folder / f"copy-{next(copies)}.db")))
+
+    return make
+
+
+@pytest.fixture
+def preempting(tmp_path: Path) -> Callable[..., Tampered]:
+    """A run of `preempting_runs`, by its name, open to be corrupted."""
+
+    def make(name: str, **options: int) -> Tampered:
+        path = tmp_path / f"{name}.db"
+        getattr(preempting_runs, name)(path, **options)
+        return Tampered(path)
 
     return make
 

@@ -237,6 +237,7 @@ class Driver:
         self.exit: dict[int, int] = {}
         self.outputs: dict[int, int] = {}
         self.prefilled: dict[int, int] = {}
+        self.is_due = False  # a decode loop, since prompts had a batch
 
     def add(self, request_id: str, prompt_len: int, **params: object) -> int:
         ref = self.log.submit(request_id, prompt_len, **params)
@@ -284,8 +285,10 @@ class Driver:
             state, _, key = moves.WORK_OF[joint].partition(":")
             if state == "QUEUED":
                 queued.setdefault(key, []).append(ref)
-        for key in ("DECODE_PRELUDE", "DECODE_CODA", "PROMPT_ATOMIC", "DECODE_RECURRENT"):
+        last = ("PROMPT_ATOMIC", "DECODE_RECURRENT")
+        for key in ("DECODE_PRELUDE", "DECODE_CODA", *(last[::-1] if self.is_due else last)):
             if key in queued:
+                self.is_due = key == "PROMPT_ATOMIC" or (self.is_due and key != last[1])
                 return [(ref, key) for ref in queued[key] if self._select(ref, key)]
         return []
 

@@ -135,6 +135,12 @@ class Tampered:
         ]
         return number
 
+    def configure(self, section: str, **fields: object) -> None:
+        """Let the run have had another config, in its header and in what `open` tells."""
+        self.config[section] |= fields
+        (opened,) = self.all("open")
+        opened.tell(config=self.config)
+
     def drop(self, *events: Event) -> None:
         self.events = [event for event in self.events if event not in events]
 

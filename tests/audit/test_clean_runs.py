@@ -65,7 +65,7 @@ def test_a_log_that_no_engine_wrote_is_clean_too() -> None:
     report = audit.verify(small_run().store)
     assert report.findings == []
     assert report.ok
-    assert report.events == 248
+    assert report.events == 234
 
 
 def test_an_untouched_log_stays_clean_when_it_is_sealed_again(tampered: Tampered) -> None:

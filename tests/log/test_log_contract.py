@@ -277,6 +277,64 @@ def test_the_header_covers_every_column_of_a_run_that_its_writer_knows():
     assert set(RunHeader._fields) < set(RunInfo._fields)
 
 
+def _committed(log, count):
+    """A run of `grow` events of ref 0; every third is of ref 1, every fifth an output."""
+    events = [
+        (*row[:4], int(row[0] % 3 == 0), move("output" if row[0] % 5 == 0 else "grow"), *row[6:])
+        for row in grow_events(1, count)
+    ]
+    writer = log.begin_run(HEADER)
+    writer.write(events, REQUESTS)
+    writer.commit()
+    return writer, events
+
+
+def test_the_first_event_after_a_seq_is_found_alone(log):
+    writer, events = _committed(log, 10)
+    reader = log.reader()
+    assert reader.first_after(writer.run_id, 0) == events[0]
+    assert reader.first_after(writer.run_id, 6) == events[6]
+    assert reader.first_after(writer.run_id, 10) is None
+    writer.write(grow_events(12, 1))
+    assert reader.first_after(writer.run_id, 10) is None
+    writer.commit()
+    assert reader.first_after(writer.run_id, 10)[0] == 12
+    assert reader.first_after(99, 0) is None
+
+
+def test_events_are_selected_by_ref_or_move_within_a_range(log):
+    writer, events = _committed(log, 5000)
+    reader = log.reader()
+    by_ref = [row for row in events if row[4] == 1]
+    outputs = {move("output")}
+    assert list(reader.select(writer.run_id, refs=[1])) == by_ref
+    assert list(reader.select(writer.run_id, moves=outputs)) == events[4::5]
+    assert list(
+        reader.select(writer.run_id, refs={1}, moves=outputs, after_seq=5, until_seq=12)
+    ) == [events[seq - 1] for seq in (6, 9, 10, 12)]
+    assert list(reader.select(writer.run_id, refs=[1], until_seq=10**9)) == by_ref
+    assert list(reader.select(writer.run_id)) == []
+    assert list(reader.select(writer.run_id, refs=[7])) == []
+    assert list(reader.select(99, refs=[1])) == []
+
+
+def test_what_is_not_committed_is_not_selected(log):
+    writer, events = _committed(log, 6)
+    writer.write(grow_events(7, 3))
+    assert list(log.reader().select(writer.run_id, refs=[0, 1])) == events
+
+
+def test_steps_can_be_read_from_the_middle(log):
+    writer = log.begin_run(HEADER)
+    rows = [step_row(step, step + 1, step + 1) for step in (0, 1, 4, 9)]
+    writer.write(grow_events(1, 10), steps=rows)
+    writer.commit()
+    reader = log.reader()
+    assert list(reader.steps(writer.run_id, 0)) == rows[1:]
+    assert list(reader.steps(writer.run_id, 2)) == rows[2:]
+    assert list(reader.steps(writer.run_id, 9)) == []
+
+
 def test_a_step_is_found_by_its_number_or_the_next_lower_one(log):
     writer, reader = log.begin_run(HEADER), log.reader()
     rows = [step_row(0, 1, 2), step_row(3, 3, 3), step_row(4, 4, 6)]
