@@ -33,27 +33,40 @@ class Admission:
 
         At most `admission_scan_limit` requests are looked at. A request that does not fit may be
         passed by worse fresh ones until it was passed `max_admission_bypasses` times; then the
-        scan stops at it.
+        scan stops at it. It also stops before requests that are worse than one that was preempted
+        for an entry of this scan: that one is looked at in the next.
         """
         limits = self._state.config.scheduler
-        scan = self._state.waiting.first(limits.admission_scan_limit)
+        waiting = self._state.waiting
+        scan = waiting.first(limits.admission_scan_limit)
         left_behind: list[Request] = []
+        has_preempted = False
         for i, request in enumerate(scan):
+            if has_preempted and (victim := self._better_victim(request, left_behind)):
+                self._verdicts.give(scan[i:], f"behind id={victim.spec.request_id}")
+                return
             if not self._preemption.can_free_slot(request):
                 self._verdicts.give(scan[i:], "no-slot")
                 return
             demand = entry_demand(self._state, request)
             if self._is_affordable(request, demand):
+                before = len(waiting)
                 self._enter(request, demand)
+                has_preempted |= len(waiting) >= before
             else:
                 left_behind.append(request)
                 free = self._state.pool.obtainable
                 self._verdicts.give([request], f"blocks need={demand.total} free={free}")
-            for waiting in left_behind:
-                if waiting.bypasses >= limits.max_admission_bypasses:
-                    behind = f"bypass-limit behind={waiting.spec.request_id}"
+            for passed in left_behind:
+                if passed.bypasses >= limits.max_admission_bypasses:
+                    behind = f"bypass-limit behind={passed.spec.request_id}"
                     self._verdicts.give(scan[i + 1 :], behind)
                     return
+
+    def _better_victim(self, request: Request, left_behind: list[Request]) -> Request | None:
+        """Who waits before a request without having been looked at: it was running until now."""
+        ahead = self._state.waiting.ahead_of(request.order_key)
+        return next((other for other in ahead if other not in left_behind), None)
 
     def _is_affordable(self, request: Request, demand: Demand) -> bool:
         """Whether its blocks can be had: beside what was promised to running requests and the

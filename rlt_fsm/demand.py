@@ -45,19 +45,26 @@ def claimed(state: EngineState, shared: list[Page]) -> int:
 
 
 def promised(state: EngineState, better_than: Request | None = None) -> int:
-    """Blocks that active requests were admitted for and have not taken yet; with `better_than`,
-    those of strictly better requests alone.
+    """Blocks that active requests were admitted for, or need for their next token, and have not
+    taken yet; with `better_than`, those of strictly better requests alone.
+
+    Without the next token's, what enters beside a request would be preempted for it at once.
     """
     if not state.config.cache.incremental_allocation:
         return 0
     preemption = state.config.scheduler.enable_preemption
     reserved = 0
     for request in state.by_ref.values():
-        if request.status != "ACTIVE" or (preemption and not request.in_prefill):
+        if request.status != "ACTIVE":
             continue
         if better_than is not None and request.order_key > better_than.order_key:
             continue
-        tokens = request.prefill_tokens if preemption else request.capacity_tokens
+        if not preemption:
+            tokens = request.capacity_tokens
+        elif request.in_prefill:
+            tokens = request.prefill_tokens
+        else:
+            tokens = request.prompt_len + len(request.outputs)
         reserved += growth_demand(state, request, tokens)
     return reserved
 
