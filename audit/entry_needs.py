@@ -55,17 +55,19 @@ class EntryNeeds:
         return obtainable - watermark - self._promised()
 
     def _promised(self) -> int:
-        """Blocks that running requests may still take without preempting anybody."""
+        """Blocks that running requests may take for their next row, or need not preempt for."""
         recount = self._recount
         if not recount.config.cache.incremental_allocation:
             return 0
         owned = recount.blocks.owned
         return sum(
-            max(0, recount.required_blocks(self._reserved_tokens(ref)) - len(owned[ref]))
+            max(
+                0, recount.required_blocks(self._reserved_tokens(ref, next_row=1)) - len(owned[ref])
+            )
             for ref in recount.slot_holders
         )
 
-    def _reserved_tokens(self, ref: int) -> int:
+    def _reserved_tokens(self, ref: int, *, next_row: int = 0) -> int:
         recount = self._recount
         request = recount.requests[ref]
         if request is None:
@@ -73,5 +75,5 @@ class EntryNeeds:
         config = recount.config
         if config.cache.incremental_allocation and config.scheduler.enable_preemption:
             replayed = max(0, recount.outputs[ref] - 1)
-            return request.prompt_len + replayed
+            return request.prompt_len + replayed + next_row
         return request.capacity

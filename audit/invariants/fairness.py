@@ -24,8 +24,9 @@ class F1AdmissionOrder(Invariant):
     need is obtainable (free or prefix-only) beside the watermark, while a slot is held, and the
     growth promised to running requests. Its need is its snapshot where it was offloaded, else all
     its positions (with incremental allocation and preemption: its prompt, and the outputs that it
-    replays). Promised is what running requests may still take up to that same bound, none with full
-    reservation. (b) Over its whole life it is passed at most max_admission_bypasses times.
+    replays). Promised is what running requests may still take up to that same bound and for their
+    next token, none with full reservation. (b) Over its whole life it is passed at most
+    max_admission_bypasses times.
     """
 
     id = "F1"

@@ -95,3 +95,20 @@ def prompt_first_run(path: Path) -> None:
         },
         cache={"num_blocks": 60, "block_size": 2},
     )
+
+
+def mixed_run(path: Path) -> None:
+    """Prompt tokens are embedded along with a decode prelude while a loop is due and ready."""
+    run_to_file(
+        path,
+        [Arrival(0, "a", 1, 16), Arrival(0, "b", 8, 16), Arrival(0, "c", 1, 16),
+         Arrival(0, "d", 1, 16), Arrival(5, "e", 4, 16)],
+        scheduler={"mode": "mixed", "enable_preemption": True, "prefill_chunk_size": 2},
+        cache={
+            "num_blocks": 40,
+            "block_size": 3,
+            "incremental_allocation": True,
+            "host_snapshot_blocks": 0,
+        },
+        execution={"atomic_prefill": False},
+    )  # fmt: skip

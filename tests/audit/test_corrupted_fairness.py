@@ -18,7 +18,7 @@ def _set_priority(log: Tampered, ref: int, priority: int) -> None:
     submit.tell(params={**submit.data["params"], "priority": priority})
 
 
-@pytest.mark.parametrize("name", ["passing_run", "returning_run", "prompt_first_run"])
+@pytest.mark.parametrize("name", ["passing_run", "returning_run", "prompt_first_run", "mixed_run"])
 def test_runs_in_which_some_pass_others_are_clean(preempting: Preempting, name: str) -> None:
     assert audit.verify(preempting(name).seal()).ok
 
@@ -75,6 +75,16 @@ def test_f2_finds_one_prompt_batch_too_many_while_a_loop_is_ready(preempting: Pr
     batch = next(e for e in log.all("submit_batch") if e.ticket == chunks[-1].ticket)
     finding = assert_first(log, "F2", batch)
     assert (finding.evidence["prompt_batches"], finding.evidence["ready"]) == (3, ["a"])
+
+
+def test_f2_lets_one_mixed_prelude_batch_more_pass_in_mixed_mode_only(
+    preempting: Preempting,
+) -> None:
+    log = preempting("mixed_run")
+    log.configure("scheduler", mode="refill")
+    finding = assert_first(log, "F2")
+    (batch,) = (e for e in log.all("submit_batch") if e.seq == finding.seq)
+    assert batch.data["works"] == ["DECODE_PRELUDE", "PROMPT_PRELUDE"]
 
 
 # ---- F3 ------------------------------------------------------------------------------------------
