@@ -1,11 +1,15 @@
 """For every test: whatever engine it closes, the fold of the log must be the engine's state."""
 
+import os
 from functools import wraps
 
 import pytest
 from folding import differences
 
 from rlt_fsm import Engine
+
+# Workers whose torch threads wait for each other's take several times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LONG_RUN = 50_000  # events; folding these takes about a quarter of a second
 

@@ -104,6 +104,7 @@ def shell() -> Iterator[Shell]:
             path.write_text(script, encoding="utf-8")
             path.chmod(0o700)
         environment = {
+            "OMP_NUM_THREADS": "1",
             **os.environ,
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
