@@ -54,7 +54,7 @@ class Both(TakesFromAnyone, KeepsNothing):
 
 
 def _run(double: type[Preemption], seed: int, monkeypatch: pytest.MonkeyPatch) -> EventLog:
-    """Ten requests in a tight pool, for 300 steps at most."""
+    """Ten requests in a tight pool, for 600 steps at most: the latest cycle closes at 358."""
     monkeypatch.setattr("rlt_fsm.scheduler.Preemption", double)
     log = EventLog.memory()
     with Engine(SimRunner(check=False), from_mapping(TIGHT), log) as engine:
@@ -62,7 +62,7 @@ def _run(double: type[Preemption], seed: int, monkeypatch: pytest.MonkeyPatch) -
             length, max_tokens = 1 + (7 * i + seed) % 11, 1 + (5 * i + seed) % 6
             params = SamplingParams(max_tokens=max_tokens, priority=(i + seed) % 3, seed=i)
             engine.add_request(f"r{i}", list(range(1, length + 1)), params)
-        for _ in range(300):
+        for _ in range(600):
             if engine.has_unfinished_requests():
                 engine.step()
     return log
@@ -93,20 +93,20 @@ def test_l2_finds_every_livelock_where_both_are_broken(monkeypatch: pytest.Monke
 def test_l2_tells_the_cycle_its_members_and_the_key_that_starves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (finding,) = _livelocks(_run(Both, 2, monkeypatch))
+    (finding,) = _livelocks(_run(Both, 5, monkeypatch))
     assert finding.message == (
-        "Livelock: step 37 ends in the state of step 34, with no progress since step 18: a cycle "
-        "of 3 steps among r1, r2, r5, r8, in which PROMPT_RECURRENT starves."
+        "Livelock: step 75 ends in the state of step 69, with no progress since step 56: a cycle "
+        "of 6 steps among r0, r2, r3, r6, r9, in which PROMPT_PRELUDE starves."
     )
-    assert finding.step == 37
+    assert finding.step == 75
     assert finding.evidence == {
-        "length": 3,
-        "first_step": 34,
-        "members": ["r1", "r2", "r5", "r8"],
-        "batches": {"PROMPT_ATOMIC": 3},
-        "starving": ["PROMPT_RECURRENT"],
-        "last_progress_step": 18,
-        "alive": 10,
+        "length": 6,
+        "first_step": 69,
+        "members": ["r0", "r2", "r3", "r6", "r9"],
+        "batches": {"PROMPT_ATOMIC": 4, "DECODE_PRELUDE": 1, "DECODE_RECURRENT": 1},
+        "starving": ["PROMPT_PRELUDE"],
+        "last_progress_step": 56,
+        "alive": 7,
     }
 
 
