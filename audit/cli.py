@@ -2,7 +2,7 @@
 
 import typer
 
-from .commands import explain, state, timeline, verify
+from .commands import diff, explain, state, timeline, verify
 
 app = typer.Typer(
     name="rlt-audit",
@@ -20,7 +20,7 @@ def _root() -> None:
     """Keep the commands' names, however few there are."""
 
 
-for command in (verify, state, timeline, explain):
+for command in (verify, state, timeline, explain, diff):
     command.register(app)
 
 
