@@ -43,8 +43,9 @@ def _about(label: str, about: About) -> str:
     revision = about.revision.partition("+")
     version = revision[0][:7] + revision[1] + revision[2] or about.engine_version
     digest = "none" if about.digest is None else about.digest[:DIGEST_SHOWN]
+    log = "in memory," if about.log == ":memory:" else about.log
     return (
-        f"{label}  {about.log} run {about.run_id}  {version}  {counted(about.events, 'event')}, "
+        f"{label}  {log} run {about.run_id}  {version}  {counted(about.events, 'event')}, "
         f"{about.outcome}, digest {digest}"
     )
 
