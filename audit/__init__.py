@@ -3,6 +3,8 @@
 Imports the engine's declarations and log reader, never the engine, never a runner.
 """
 
+from .diff import Diff, Parting, diff, first_difference
+from .diffing.difference import Difference
 from .findings import Finding
 from .reader import Log, open_log
 from .replay import Replay, replay
@@ -11,14 +13,19 @@ from .run_state import RunState, TicketState
 from .verify import Report, RunReport, verify
 
 __all__ = [
+    "Diff",
+    "Difference",
     "Finding",
     "Log",
+    "Parting",
     "Replay",
     "Report",
     "RequestState",
     "RunReport",
     "RunState",
     "TicketState",
+    "diff",
+    "first_difference",
     "open_log",
     "replay",
     "verify",

@@ -63,7 +63,8 @@ class RunLog:
     """One run of a log as it stands now, to be read once, also while it is being written.
 
     `requests` by ref and `moves` by number are complete for the events that `events` streams;
-    `shown` has the moves as the `transition` view shows them, by number.
+    `shown` has the moves as the `transition` view shows them, by number; `absent` names what a log
+    of another engine has no place for (`step`, `event.cause`).
     """
 
     def __init__(self, reader: LogReader, run_id: int) -> None:
@@ -71,11 +72,22 @@ class RunLog:
         # Bounds what is read, so it comes first: all that these events refer to is there already.
         self._events = cast("Iterator[Event]", reader.events(run_id))
         self.info: RunInfo = next(info for info in reader.runs() if info.run_id == run_id)
-        self.config = self._header("config", self.info.config, ConfigFacts)
+        absent = reader.absent()
+        self.is_foreign = absent is not None  # another engine wrote it
+        self.absent = absent or frozenset()
+        self.config = self._config()
         self.model = self._header("model", self.info.model, ModelFacts)
         self.moves: dict[int, Move] = {row[0]: read_move(row) for row in reader.moves(run_id)}
         self.shown = self._shown_moves(reader.edges(run_id))
         self.requests: dict[int, RequestRow] = {row[0]: row for row in reader.requests(run_id)}
+
+    def _config(self) -> ConfigFacts:
+        config = self._header("config", self.info.config, ConfigFacts)
+        if "event.blocks" not in self.absent:
+            return config
+        # A pool of which nothing is told: whether something would have fitted cannot be known.
+        cache = msgspec.structs.replace(config.cache, num_blocks=None)
+        return msgspec.structs.replace(config, cache=cache)
 
     def _header(self, name: str, text: str, into: type[T]) -> T:
         try:

@@ -15,6 +15,7 @@ import msgspec
 
 from rlt_fsm.log.port import EventStore, StepRow
 
+from . import unrecorded
 from .findings import Finding, Findings
 from .invariants import ALL, Handler, S13Log
 from .reader import MOVE, REF, SEQ, STEP, TICKET, Event, RunLog, open_log
@@ -32,7 +33,10 @@ UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The audit of one run. `why` says why it is inconclusive; `counts` how often a rule broke."""
+    """The audit of one run. `why` says why it is inconclusive; `counts` how often a rule broke.
+
+    `unchecked` has a sentence for each thing that a log of another engine does not tell.
+    """
 
     run_id: int
     verdict: Verdict
@@ -44,6 +48,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     counts: dict[str, int]
     digest: str | None
+    unchecked: list[str]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +104,9 @@ class _Pass:
         self._findings = Findings()
         self._recount = Recount(run)
         self._log_rule = S13Log(self._recount, self._findings)
-        self._invariants = [rule(self._recount, self._findings) for rule in ALL]
+        left_out = unrecorded.left_out(run.absent)
+        rules = [rule for rule in ALL if rule.id not in left_out]
+        self._invariants = [rule(self._recount, self._findings) for rule in rules]
         self._handlers = {number: self._listeners(number) for number in run.moves}
         self._step = Step(0, [], None)
         self._events = self._steps = 0
@@ -142,6 +149,7 @@ class _Pass:
             findings=findings,
             counts=self._findings.counts,
             digest=self._run.info.digest,
+            unchecked=unrecorded.sentences(self._run.absent),
         )
 
     def _inconclusive(self) -> str | None:

@@ -56,6 +56,7 @@ def render(report: Report) -> str:
         lines.append("  ".join([*cells, row[-1]]).rstrip())
     for part in report.runs:
         lines += _findings(part)
+    lines += _unchecked(report)
     return "\n".join([*lines, "", _summary(report)])
 
 
@@ -79,6 +80,12 @@ def _findings(part: RunReport) -> list[str]:
     if part.why is not None:
         lines.append(f"  Also, {part.why}.")
     return lines
+
+
+def _unchecked(report: Report) -> list[str]:
+    """What another engine's log does not tell, the same for all its runs."""
+    notes = dict.fromkeys(note for part in report.runs for note in part.unchecked)
+    return ["", *(f"note: {note}" for note in notes)] if notes else []
 
 
 def _place(finding: Finding) -> str:

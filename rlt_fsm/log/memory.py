@@ -141,6 +141,9 @@ class _MemoryReader(LogReader):
     def _run(self, run_id: int) -> _Run | None:
         return self._runs[run_id - 1] if 1 <= run_id <= len(self._runs) else None
 
+    def absent(self) -> None:
+        return
+
     def runs(self) -> list[RunInfo]:
         return [run.info(number) for number, run in enumerate(self._runs, start=1)]
 

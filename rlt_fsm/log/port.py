@@ -147,6 +147,9 @@ class LogWriter(Protocol):
 class LogReader(Protocol):
     """Reads any run of a log, also while it is written."""
 
+    def absent(self) -> frozenset[str] | None:
+        """What another engine's log has no place for: `view` or `view.column`. None: it is ours."""
+
     def runs(self) -> list[RunInfo]:
         """Every run of the log, by number."""
 

@@ -46,6 +46,10 @@ class SqlReader(LogReader):
         self._name = name
         self._connect = connect
 
+    def absent(self) -> None:
+        """The log is our own."""
+        return
+
     def runs(self) -> list[RunInfo]:
         """Every run, by number; the `run` view."""
         return [RunInfo._make(row) for row in self._rows(_RUNS)]
