@@ -8,7 +8,7 @@ for one device belong in `kernels/`, behind the same protocol.
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch.nn import functional
 from rlt_fsm.config import AttentionBackend as BackendName
 from rlt_fsm.errors import ConfigError
 
+from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, Slots, Span
 from .models.ouro import Attend
 
@@ -37,7 +38,7 @@ class AttentionBackend(Protocol):
 
 
 def create_backend(
-    name: BackendName, cache: KVCache, heads: int, *, batch_invariant: bool = False
+    name: BackendName, cache: KVCache, *, batch_invariant: bool = False
 ) -> tuple[BackendName, AttentionBackend]:
     """The backend for `name` and the name it resolves to; `auto` takes the kernels on CUDA.
 
@@ -58,9 +59,8 @@ def create_backend(
             "execution.attention_backend='triton' needs the package triton, which is not "
             "installed: install rlt-fsm[gpu], or set it to 'auto' or 'torch'"
         )
-    kernels = import_module("runner.kernels.backend")  # not before: triton is optional
-    backend = kernels.TritonAttention(cache, heads, batch_invariant=batch_invariant)
-    return "triton", cast("AttentionBackend", backend)
+    compiled = import_module("runner.kernels.compiled")  # not before: triton is optional
+    return "triton", TritonAttention(cache, compiled, batch_invariant=batch_invariant)
 
 
 class TorchAttention:

@@ -14,8 +14,10 @@ from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpe
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.errors import ConfigError
 
-from .attention import create_backend
+from .attention import AttentionBackend, create_backend
+from .device_executor import start_device_executor
 from .execution import Executor, Options
+from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, KVGeometry, Pages
 from .kv_sizing import take_pool
 from .loading import LoadedModel, load_model, resolve_context
@@ -80,10 +82,7 @@ class TorchRunner:
             device=self._device,
         )
         backend, attention = create_backend(
-            execution.attention_backend,
-            cache,
-            self._config.num_attention_heads,
-            batch_invariant=execution.batch_invariant,
+            execution.attention_backend, cache, batch_invariant=execution.batch_invariant
         )
         mode = config.exit.mode or ("ouro_delayed" if execution.async_scheduling else "ouro")
         resident = ResidentState(
@@ -94,7 +93,7 @@ class TorchRunner:
             exits=mode,
         )
         options = Options(execution.batch_invariant, config.cache.enable_prefix_caching)
-        executor = Executor(self._model, cache, attention, resident, options)
+        executor = self._executor(cache, attention, resident, options)
         self._on = _Device(cache, resident, executor)
         resolved = replace(
             config,
@@ -160,6 +159,19 @@ class TorchRunner:
     def _started(self) -> _Device:
         assert self._on is not None, "the runner was not started, or was closed"
         return self._on
+
+    def _executor(
+        self,
+        cache: KVCache,
+        attention: AttentionBackend,
+        resident: ResidentState,
+        options: Options,
+    ) -> Executor:
+        if not isinstance(attention, TritonAttention):
+            return Executor(self._model, cache, attention, resident, options)
+        return start_device_executor(
+            self._model, cache, attention, resident, options, max_model_len=self._max_model_len
+        )
 
     def _geometry(self, config: EngineConfig) -> KVGeometry:
         model, depths = self._config, self._config.total_ut_steps

@@ -13,8 +13,8 @@ from .paging import PagedRows, Tiles
 from .sampling_rows import SamplingRows
 
 __all__ = [
-    "add_norms", "decode_attention", "fill_exits", "gather_norm", "prefill_attention",
-    "route_exits", "sample_tokens", "silu_mul", "write_kv",
+    "add_norms", "decode_attention", "embed_tokens", "fill_exits", "gather_norm",
+    "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "write_kv",
 ]  # fmt: skip
 
 
@@ -118,6 +118,17 @@ def fill_exits(keys: Tensor, values: Tensor, rows: PagedRows, loops: Tensor) -> 
 # ---- rows of states --------------------------------------------------------------------------
 
 
+def embed_tokens(
+    tokens: Tensor, by_slot: Tensor, slots: Tensor, weight: Tensor, states: Tensor, survival: Tensor
+) -> None:
+    """See `embedding.embed_tokens`."""
+    real = slots >= 0
+    at = slots[real].long()
+    told = tokens[real].long()
+    states[at] = weight[torch.where(told < 0, by_slot[at], told)]
+    survival[at] = 1.0
+
+
 def gather_norm(
     states: Tensor, slots: Tensor, x: Tensor, y: Tensor, weight: Tensor, eps: float
 ) -> None:
@@ -150,7 +161,6 @@ def route_exits(
     bias: Tensor,
     slots: Tensor,
     thresholds: Tensor,
-    delayed_ok: Tensor | None,
     states: Tensor,
     survival: Tensor,
     logits: Tensor,
@@ -164,14 +174,10 @@ def route_exits(
     # A sum in fp32 rather than a matmul: the same for a row alone and in any batch.
     logits[real] = (y[real].float() * weight.float()).sum(dim=-1) + bias.float()
     states[at] = y[real]
-    before = survival[at]
-    after = before * (1.0 - torch.sigmoid(logits[real]))
+    after = survival[at] * (1.0 - torch.sigmoid(logits[real]))
     survival[at] = after
     asked = thresholds[real]
-    leaves = (1.0 - (after if delayed_ok is None else before) >= asked) & (asked < 1)
-    if delayed_ok is not None:
-        leaves &= delayed_ok[real] != 0
-    exits[real] = leaves.to(exits.dtype)
+    exits[real] = ((1.0 - after >= asked) & (asked < 1)).to(exits.dtype)
 
 
 # ---- sampling --------------------------------------------------------------------------------
