@@ -10,9 +10,12 @@ from typing import Final
 
 import torch
 
+from .progress import Progress, silent
+
 # Between powers of two there are steps of 16, then 32: what a product's tile costs anyway.
 _SMALL: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128)
 _STEP: Final = 32
+GRAPHED_STEPS: Final = 3  # prelude, recurrent, coda
 
 
 def bucket_sizes(most: int) -> list[int]:
@@ -28,6 +31,9 @@ class DecodeGraphs:
         self._buckets = sorted(buckets)
         self._device = device
         self._graphs: dict[tuple[str, int], torch.cuda.CUDAGraph] = {}
+
+    def __len__(self) -> int:
+        return len(self._graphs)
 
     def bucket(self, step: str, rows: int) -> int | None:
         """The least bucket that holds `rows`, if it was captured."""
@@ -48,7 +54,7 @@ class DecodeGraphs:
     def capture(
         self,
         steps: Mapping[str, Callable[[int], object]],
-        progress: Callable[[int, int], None] = lambda _done, _total: None,
+        progress: Progress = silent,
     ) -> None:
         """Capture every step at every bucket, the largest first, so that smaller ones reuse its
         memory. The steps' inputs must be padding throughout: captures warm up by running.

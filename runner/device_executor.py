@@ -14,7 +14,7 @@ from rlt_fsm.batch import Batch, BatchResult, Row
 from rlt_fsm.states import WorkKey
 
 from . import inputs
-from .cuda_graphs import DecodeGraphs
+from .cuda_graphs import DecodeGraphs, bucket_sizes
 from .execution import Executor, Options
 from .fused import FusedLoop
 from .kernels.backend import TritonAttention
@@ -22,6 +22,7 @@ from .kernels.paging import PagedRows
 from .kernels.step_inputs import StepInputs, coda_columns, loop_columns, prelude_columns
 from .kv_cache import Exited, KVCache, Span
 from .models.ouro import OuroModel
+from .progress import Progress, silent
 from .resident import ResidentState
 
 
@@ -77,9 +78,22 @@ class DeviceExecutor(Executor):
             "coda": self._launch_coda,
         }
 
-    def use(self, graphs: DecodeGraphs) -> None:
-        """Replay these where a decode batch fits one."""
+    def capture(self, progress: Progress = silent) -> int:
+        """Capture every decode step at every bucket; how many graphs there are.
+
+        Raises:
+            torch.OutOfMemoryError: no memory for them; batches are launched one by one.
+        """
+        graphs = DecodeGraphs(self.buckets(), self._device)
+        with torch.inference_mode():
+            graphs.capture(self.steps(), progress)
         self._graphs = graphs
+        return len(graphs)
+
+    def buckets(self) -> list[int]:
+        """Sizes of decode launches that are worth a graph."""
+        most = self._resident.hidden.shape[0]
+        return sorted({self._fused.padded(size) for size in bucket_sizes(most)})
 
     def run(self, batch: Batch) -> BatchResult:
         """See `Executor.run`; batches of decode rows alone take the short way."""

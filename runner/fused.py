@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .kernels.launch_shapes import SHARED_BYTES, LayerShapes, SkinnyShape, layer_shapes
 from .kernels.paging import PagedRows
 from .kv_cache import KVCache
 from .models.ouro import DecoderLayer, OuroModel
@@ -64,9 +65,10 @@ class FusedLoop:
             (last_key, last_key + self._kv_heads),
         )
         self._batch_invariant = batch_invariant
-        self._layers = [_fused(layer) for layer in model.model.layers]
-        self._final_norm = model.model.norm.weight
         weight = model.lm_head.weight
+        self._layers = [_fused(layer) for layer in model.model.layers]
+        self._has_skinny = weight.element_size() == 2 and _has_room(weight.device)
+        self._final_norm = model.model.norm.weight
         steps = torch.arange(positions, device=weight.device)
         self._rotation = model.model.rotary(steps, weight.dtype)
 
@@ -89,22 +91,51 @@ class FusedLoop:
         kernels, cache = self._kernels, self._cache
         count, heads, kv_heads = x.shape[0], self._heads, self._kv_heads
         attended = x.new_empty((count, heads, self._head_dim))
+        shapes = self._shapes(count)
         for index, layer in enumerate(self._layers):
-            qkv = self.product(y, layer.qkv).view(count, heads + 2 * kv_heads, self._head_dim)
+            qkv = self._product(y, layer.qkv, shapes.qkv)
+            qkv = qkv.view(count, heads + 2 * kv_heads, self._head_dim)
             q, k, v = (qkv[:, first:end] for first, end in self._head_ranges)
             keys, values = cache.keys[:, index], cache.values[:, index]
             kernels.write_kv(q, k, v, keys, values, rows, self._rotation)
             attend(index, q, attended)
-            delta = self.product(attended.view(count, -1), layer.out)
+            delta = self._product(attended.view(count, -1), layer.out, shapes.out)
             kernels.add_norms(x, delta, y, layer.norm_attended, layer.norm_between, self._eps)
-            both = self.product(y, layer.gate_up)
-            inner = both.new_empty((count, both.shape[1] // 2))
-            kernels.silu_mul(both, inner)
-            delta = self.product(inner, layer.down)
+            inner = self._gated(y, layer.gate_up, shapes.gate_up)
+            delta = self._product(inner, layer.down, shapes.down)
             is_last = index + 1 == len(self._layers)
             norm = self._final_norm if is_last else self._layers[index + 1].norm_before
             kernels.add_norms(x, delta, y, layer.norm_after, norm, self._eps)
         return y
+
+    def _shapes(self, rows: int) -> LayerShapes:
+        """How the products of a layer are cut; few rows of 16 bits have kernels of their own."""
+        layer = self._layers[0]
+        if self._batch_invariant or not self._has_skinny:
+            return LayerShapes(None, None, None, None)
+        qkv, hidden = layer.qkv.shape
+        return layer_shapes(rows, hidden, qkv, layer.out.shape[1], layer.down.shape[1])
+
+    def _product(self, x: Tensor, weight: Tensor, shape: SkinnyShape | None) -> Tensor:
+        """The product, or fp32 parts of it [parts, rows, out] that are yet to be added."""
+        if shape is None:
+            return self.product(x, weight)
+        rows, outputs = x.shape[0], weight.shape[0]
+        if shape.parts == 1:
+            out = x.new_empty((rows, outputs))
+        else:
+            out = x.new_empty((shape.parts, rows, outputs), dtype=torch.float32)
+        self._kernels.skinny_linear(x, weight, out, shape)
+        return out
+
+    def _gated(self, x: Tensor, weight: Tensor, shape: SkinnyShape | None) -> Tensor:
+        """silu(gate) * up of x [rows, in]: [rows, inner]."""
+        inner = x.new_empty((x.shape[0], weight.shape[0] // 2))
+        if shape is None:
+            self._kernels.silu_mul(self.product(x, weight), inner)
+        else:
+            self._kernels.skinny_silu(x, weight, inner, shape)
+        return inner
 
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
         """X [rows, in] times weight [out, in]; with invariance in parts of INVARIANT_ROWS."""
@@ -113,6 +144,14 @@ class FusedLoop:
         starts = range(0, x.shape[0], INVARIANT_ROWS)
         parts = [functional.linear(x[i : i + INVARIANT_ROWS], weight) for i in starts]
         return torch.cat(parts)
+
+
+def _has_room(device: torch.device) -> bool:
+    """Whether a program may hold the stages that the shapes of skinny products ask for."""
+    if device.type != "cuda":
+        return True
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", 0)) >= SHARED_BYTES
 
 
 def _fused(layer: nn.Module) -> _Layer:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlt_fsm.batch import BlockTable
@@ -17,6 +18,9 @@ from .kv_layout import Exited, KVCacheError, KVGeometry, Pages, Slots, Span
 from .written import Owner, WrittenRecords
 
 __all__ = ["Exited", "KVCache", "KVCacheError", "KVGeometry", "Pages", "Slots", "Span"]
+
+
+Index = NDArray[np.int64]
 
 
 class KVCache:
@@ -56,7 +60,7 @@ class KVCache:
         blocks, offsets = self.enqueue(spans)
         return Slots(self._tensor(blocks), self._tensor(offsets))
 
-    def enqueue(self, spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+    def enqueue(self, spans: Sequence[Span]) -> tuple[Index, Index]:
         """`prepare` with block and offset of every position on the host.
 
         Raises:
@@ -240,21 +244,20 @@ class KVCache:
 
     # ---- small parts -------------------------------------------------------------------------
 
-    def _addresses(self, spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+    def _addresses(self, spans: Sequence[Span]) -> tuple[Index, Index]:
         size = self.geometry.block_size
-        blocks: list[int] = []
-        offsets: list[int] = []
+        blocks, offsets = [], []
         for span in spans:
-            table = span.table[self.plane(span.depth)]
-            for position in range(span.start, span.end):
-                blocks.append(table[position // size])
-                offsets.append(position % size)
-        if len(set(zip(blocks, offsets, strict=True))) != len(blocks):
+            positions = np.arange(span.start, span.end)
+            blocks.append(np.array(span.table[self.plane(span.depth)])[positions // size])
+            offsets.append(positions % size)
+        block, offset = np.concatenate(blocks), np.concatenate(offsets)
+        if np.unique(block * size + offset).size != block.size:
             raise KVCacheError("two rows of one call write the same address")
-        return blocks, offsets
+        return block, offset
 
-    def _tensor(self, values: Sequence[int]) -> Tensor:
-        return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)
+    def _tensor(self, values: Sequence[int] | Index) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
 def _name(owner: Owner) -> str:

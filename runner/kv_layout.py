@@ -1,4 +1,4 @@
-"""The words of the KV pool: its shape, a request's positions in it, and what is copied out of it."""
+"""The words of the KV pool: its shape, positions of requests, and what is copied out of it."""
 
 from typing import NamedTuple
 

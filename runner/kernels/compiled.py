@@ -8,8 +8,10 @@ from .kv_write import write_kv
 from .norms import add_norms, gather_norm, silu_mul
 from .prefill_attention import prefill_attention
 from .sampling import sample_tokens
+from .skinny import skinny_linear, skinny_silu
 
 __all__ = [
     "add_norms", "decode_attention", "embed_tokens", "fill_exits", "gather_norm",
-    "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "write_kv",
+    "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "skinny_linear", "skinny_silu",
+    "write_kv",
 ]  # fmt: skip

@@ -44,7 +44,8 @@ class StepInputs:
     """Room for `capacity` rows of any operation."""
 
     def __init__(self, capacity: int, device: torch.device) -> None:
-        self._numbers = torch.zeros(_WIDEST * capacity, dtype=torch.int32, device=device)
+        # Padding from the start: -1 is no slot, whichever operation reads it.
+        self._numbers = torch.full((_WIDEST * capacity,), -1, dtype=torch.int32, device=device)
 
     def send(self, columns: NDArray[np.int32]) -> None:
         """Put [columns, rows] where the views below find them."""

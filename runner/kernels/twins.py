@@ -9,12 +9,14 @@ from torch.nn import functional
 
 from runner.draws import uniform
 
+from .launch_shapes import SkinnyShape
 from .paging import PagedRows, Tiles
 from .sampling_rows import SamplingRows
 
 __all__ = [
     "add_norms", "decode_attention", "embed_tokens", "fill_exits", "gather_norm",
-    "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "write_kv",
+    "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "skinny_linear", "skinny_silu",
+    "write_kv",
 ]  # fmt: skip
 
 
@@ -141,6 +143,8 @@ def add_norms(
     x: Tensor, delta: Tensor, y: Tensor, weight_delta: Tensor, weight_next: Tensor, eps: float
 ) -> None:
     """See `norms.add_norms`."""
+    if delta.dim() == 3:
+        delta = delta.sum(dim=0).to(x.dtype)
     x += _norm(delta, weight_delta, eps)
     y[:] = _norm(x, weight_next, eps)
 
@@ -149,6 +153,23 @@ def silu_mul(both: Tensor, out: Tensor) -> None:
     """See `norms.silu_mul`."""
     gate, up = both.chunk(2, dim=-1)
     out[:] = functional.silu(gate) * up
+
+
+def skinny_linear(x: Tensor, weight: Tensor, out: Tensor, shape: SkinnyShape) -> None:
+    """See `skinny.skinny_linear`."""
+    if out.dim() == 2:
+        out[:] = functional.linear(x, weight)
+        return
+    size = x.shape[1] // shape.parts
+    for part in range(shape.parts):
+        own = slice(part * size, (part + 1) * size)
+        out[part] = functional.linear(x[:, own].to(out.dtype), weight[:, own].to(out.dtype))
+
+
+def skinny_silu(x: Tensor, weight: Tensor, out: Tensor, shape: SkinnyShape) -> None:
+    """See `skinny.skinny_silu`."""
+    del shape
+    silu_mul(functional.linear(x, weight), out)
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -44,6 +44,19 @@ def test_both_norms_of_a_residual_are_one_pass(size, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_parts_of_a_delta_are_added_before_its_norm(dtype):
+    x, parts = random(3, 96, dtype=dtype), random(4, 3, 96)
+    first, second = random(96, dtype=dtype), random(96, dtype=dtype)
+    y = poisoned(3, 96, dtype=dtype)
+    expected_x, expected_y = x.double(), y.double()
+    wide = (parts.double(), expected_y, first.double(), second.double())
+    twins.add_norms(expected_x, *wide, EPS)
+    add_norms(x, parts, y, first, second, EPS)
+    assert_close(x, expected_x, dtype)
+    assert_close(y, expected_y, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [64, 1500])
 def test_silu_times_up(size, dtype):
     both, out = random(3, 2 * size, dtype=dtype, scale=4), poisoned(3, size, dtype=dtype)

@@ -18,9 +18,13 @@ def fused(monkeypatch):
     """Runners that start from here on take the device's way."""
 
     def create(_name, cache, *, batch_invariant=False):
-        return "triton", TritonAttention(cache, twins, batch_invariant=batch_invariant)
+        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
 
-    return lambda: monkeypatch.setattr(runner.torch_runner, "create_backend", create)
+    def begin():
+        monkeypatch.setattr(runner.torch_runner, "create_backend", create)
+        monkeypatch.setattr(runner.torch_runner, "resolve_backend", lambda *_: "triton")
+
+    return begin
 
 
 def served(how, **config):
