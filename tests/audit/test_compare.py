@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,23 +12,12 @@ from pathlib import Path
 from time import sleep
 
 import pytest
+from small_repository import DECODE_FIRST, assert_tidy, git, make_repository, the_command
 
 import audit
 from audit.compare import compare, workload_files
 from rlt_fsm.errors import RltError
 
-ROOT = Path(__file__).parents[2]
-# Another rule: decode loops go before everything but preludes.
-DECODE_FIRST = """
-
-_usual = after_decode_prelude
-
-
-def after_decode_prelude(view):
-    if view.ready(WorkKey.DECODE_RECURRENT):
-        yield Turn((WorkKey.DECODE_RECURRENT,), "decode-first")
-    yield from _usual(view)
-"""
 STOPS = """
 
 def _stop(self, result):
@@ -59,45 +47,12 @@ ENDLESS = {
     ],
 }
 
-Git = Callable[..., str]
-
 
 @pytest.fixture(scope="module")
 def repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its revisions, in order: base, comment, broken (no Python), mended, rule, late."""
     folder = tmp_path_factory.mktemp("repo")
-    for package in ("rlt_fsm", "runner"):
-        ignored = shutil.ignore_patterns("__pycache__", "checkpoint")
-        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
-    git(folder, "init", "--quiet")
-    policy, engine = folder / "rlt_fsm/policies/refill.py", folder / "rlt_fsm/engine.py"
-    usual, whole = policy.read_text(), engine.read_text()
-    commit(folder, "base")
-    policy.write_text(usual + "\n# a comment\n")
-    commit(folder, "comment")
-    engine.write_text("this is no Python\n" + whole)
-    commit(folder, "broken")
-    engine.write_text(whole)
-    commit(folder, "mended")
-    policy.write_text(usual + DECODE_FIRST)
-    commit(folder, "rule")
-    policy.write_text(usual + DECODE_FIRST + "\n# a comment\n")
-    commit(folder, "late")
+    make_repository(folder)
     return folder
-
-
-def git(folder: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    command = ["git", *who, "-C", str(folder), *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return done.stdout.strip()
-
-
-def commit(folder: Path, name: str) -> None:
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", name)
-    git(folder, "tag", name)
 
 
 @pytest.fixture
@@ -119,21 +74,6 @@ def rlt_audit(tmp_path: Path, repo: Path) -> Callable[..., subprocess.CompletedP
         return subprocess.run(command, cwd=repo, capture_output=True, text=True, check=False)
 
     return call
-
-
-def the_command(folder: Path) -> Path:
-    script = folder / "rlt_audit.py"
-    script.write_text(
-        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom audit.cli import main\nmain()\n"
-    )
-    return script
-
-
-def assert_tidy(repo: Path) -> None:
-    """No worktree is left, and no file of the repository has changed."""
-    assert len(git(repo, "worktree", "list").splitlines()) == 1
-    assert not (repo / ".git" / "worktrees").exists()
-    assert git(repo, "status", "--porcelain") == ""
 
 
 # ---- answers -----------------------------------------------------------------------------------
