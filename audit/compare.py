@@ -1,6 +1,6 @@
 """`audit.compare`: what two revisions of the code make of the same workloads.
 
-Each revision is checked out into a worktree of its own and runs every workload in a process of its
+Each revision is checked out into a worktree of its own and runs the workloads in a process of its
 own; their logs are compared here. Whatever happens, no worktree and no process is left behind.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 from rlt_fsm.errors import LogUnavailable, WorkloadError
 
-from .comparing.runs import Ran, SideProcess
+from .comparing.runs import Code, Ran
 from .comparing.worktrees import (
     WORKING_TREE,
     GitError,
@@ -113,8 +113,10 @@ def compare(
         with (
             checked_out(top, revisions[0], folder / "base") as base_code,
             checked_out(top, revisions[1], folder / "head") as head_code,
+            Code(base_code) as base_process,
+            Code(head_code) as head_process,
         ):
-            pair = _Pair(revisions, (base_code, head_code), logs, level)
+            pair = _Pair(revisions, (base_process, head_process), logs, level)
             compared = []
             for number, file in enumerate(files, start=1):
                 if tell is not None:
@@ -159,7 +161,7 @@ class _Pair:
     def __init__(
         self,
         revisions: tuple[Revision, Revision],
-        code: tuple[Path, Path],
+        code: tuple[Code, Code],
         logs: Path,
         level: Level,
     ) -> None:
@@ -175,16 +177,14 @@ class _Pair:
         logs = self._logs / f"{name}.base.db", self._logs / f"{name}.head.db"
         for log in logs:
             log.unlink(missing_ok=True)
-        base_code, head_code = self._code
-        with (
-            SideProcess(base_code, workload, logs[0]) as base,
-            SideProcess(head_code, workload, logs[1]) as head,
-        ):
-            for side in (base, head):
-                while not side.is_over(POLL_S):
-                    if tell is not None:
-                        tell(f"{workload.name}: both revisions run it")
-            ran = base.result(), head.result()
+        for code, log in zip(self._code, logs, strict=True):
+            code.start(workload, log)
+        for code in self._code:
+            while not code.is_over(POLL_S):
+                if tell is not None:
+                    tell(f"{workload.name}: both revisions run it")
+        base, head = self._code
+        ran = base.result(), head.result()
         found = None if any(side.end == "unusable" for side in ran) else self._diff(logs)
         return Compared(workload=workload.name, base=ran[0], head=ran[1], diff=found)
 

@@ -1,20 +1,37 @@
-"""One workload run by the code of one folder, in a process of its own.
+"""Workloads run by the code of one folder, in a process of its own that takes one after another.
 
 Only what every revision promises is used: the command `rlt-fsm run`, and its log.
 """
 
+import os
+import select
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import IO, Final, Literal, Self
 
 import msgspec
 
 from .worktrees import clean_environment
 
 # In `-c` the first entry of the path is the current folder, before anything that is installed.
-_RUN: Final = "from runner.cli import main; main()"
-_WAIT_AT_MOST_S: Final = 10.0  # for a process that was told to end
+_SERVE: Final = """
+import contextlib, io, json, sys, traceback
+from runner.cli import app
+for line in sys.stdin:
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            app(json.loads(line))
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+    sys.stdout.write(json.dumps([status, out.getvalue(), err.getvalue()]) + "\\n")
+    sys.stdout.flush()
+"""
 USAGE: Final = 2
 
 End = Literal["ran", "unusable", "stopped"]
@@ -41,43 +58,78 @@ class _Printed(msgspec.Struct):
     summary: _Summary
 
 
-class SideProcess:
-    """A side on its way; a context manager that leaves no process behind."""
+class Code:
+    """The code of a folder, ready to run workloads; a context manager that leaves no process."""
 
-    def __init__(self, code: Path, workload: Path, log: Path) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `__exit__`
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reply = bytearray()
+        self._log = folder
+
+    def start(self, workload: Path, log: Path) -> None:
+        """Begin to run a workload; nothing else may be under way."""
+        if self._process is None or self._process.poll() is not None:
+            self._launch()
         self._log = log
-        self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
+        self._reply.clear()
         command = ["run", "--workload", str(workload), "--db", str(log), "--no-audit", "--json"]
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(  # noqa: S603  # our own command line, no shell
-                [sys.executable, "-c", _RUN, *command],
-                cwd=code,
-                env={
-                    **clean_environment(),
-                    "PYTHONPATH": str(code),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        try:
+            process.stdin.write(msgspec.json.encode(command) + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            process.wait()  # it cannot even be started: `result` says so
+
+    def _launch(self) -> None:
+        self._errors.seek(0)
+        self._errors.truncate()
+        self._process = subprocess.Popen(  # noqa: S603  # our own command line, no shell
+            [sys.executable, "-c", _SERVE],
+            cwd=self._folder,
+            env={
+                **clean_environment(),
+                "PYTHONPATH": str(self._folder),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # an interrupt is ours to pass on
+        )
 
     def is_over(self, within_s: float) -> bool:
-        """Whether it has ended, or does so within some seconds."""
-        try:
-            self._process.wait(within_s)
-        except subprocess.TimeoutExpired:
+        """Whether the workload has ended, or does so within some seconds."""
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        if self._reply.endswith(b"\n"):
+            return True
+        ready, _, _ = select.select([process.stdout], [], [], within_s)
+        if not ready:
             return False
-        return True
+        part = os.read(process.stdout.fileno(), 1 << 16)
+        self._reply += part
+        if not part:
+            process.wait()  # it has closed its end: there is no more to come
+        return not part or self._reply.endswith(b"\n")
 
     def result(self) -> Ran:
-        """What came of it, once it is over."""
-        lines = self._err.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        """What came of the workload, once it is over."""
+        if self._reply.endswith(b"\n"):
+            status, out, err = msgspec.json.decode(bytes(self._reply), type=tuple[int, str, str])
+        else:
+            self._errors.seek(0)
+            status, out, err = 1, "", self._errors.read().decode(errors="replace")
+        lines = err.strip().splitlines()
         message = (lines[-1] if lines else "it said nothing").removeprefix("error: ")
-        if self._process.returncode == USAGE or not self._log.exists():
+        if status == USAGE or not self._log.exists():
             return Ran(end="unusable", message=message)
         try:
-            printed = msgspec.json.decode(self._out.read_bytes(), type=_Printed)
+            printed = msgspec.json.decode(out, type=_Printed)
         except msgspec.MsgspecError:
             return Ran(end="stopped", message=message)
         return Ran(end="ran", failures=printed.summary.expect_failures)
@@ -86,10 +138,15 @@ class SideProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            if not self.is_over(_WAIT_AT_MOST_S):
-                self._process.kill()
-                self._process.wait()
-        self._out.unlink(missing_ok=True)
-        self._err.unlink(missing_ok=True)
+        self._errors.close()
+        process = self._process
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
