@@ -2,7 +2,7 @@
 
 import typer
 
-from .commands import explain, state, timeline, verify
+from .commands import explain, state, timeline, verify, watch
 
 app = typer.Typer(
     name="rlt-audit",
@@ -20,7 +20,7 @@ def _root() -> None:
     """Keep the commands' names, however few there are."""
 
 
-for command in (verify, state, timeline, explain):
+for command in (verify, watch, state, timeline, explain):
     command.register(app)
 
 
