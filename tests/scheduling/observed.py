@@ -119,15 +119,17 @@ def _row(row: Row) -> str:
 
 @contextmanager
 def observed(
-    *, scheduler=None, cache=None, execution=None, depths=4, script=None, **parts
+    *, scheduler=None, cache=None, execution=None, depths=4, script=None, is_audited=True
 ) -> Iterator[Observed]:
-    """An engine for a test. At the end it is drained; then nothing is held and the log is clean."""
+    """An engine for a test. At the end it is drained; then nothing is held and the log is clean.
+
+    An audit costs as much as some hundred steps: who makes many short runs may do without.
+    """
     config = from_mapping(
         {
             "scheduler": scheduler or {},
             "cache": {"num_blocks": 400, "block_size": 2, **(cache or {})},
             "execution": {"durability": "step", **(execution or {})},
-            **parts,
         }
     )
     log = EventLog.memory()
@@ -139,7 +141,7 @@ def observed(
         assert state.pool.obtainable == state.pool.num_blocks
         assert (state.slots_held, state.host_blocks, len(state.waiting)) == (0, 0, 0)
         assert not any(state.queues[key] for key in WorkKey)
-    assert audit.verify(log).findings == []
+    assert not is_audited or audit.verify(log).findings == []
 
 
 SPLIT = {"atomic_prefill": False}
