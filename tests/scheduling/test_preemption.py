@@ -85,7 +85,7 @@ def test_an_id_that_is_used_again_is_a_victim_like_any_other():
 # ---- slots and blocks -------------------------------------------------------------------------
 
 
-def test_who_yielded_gives_up_its_blocks_too_where_they_are_needed_and_counts_as_preempted_once():
+def test_who_yielded_gives_up_its_blocks_too_where_they_are_needed_and_keeps_its_place():
     with observed(
         scheduler={**URGENT, "max_num_seqs": 1}, cache={"num_blocks": 12, **ONE_PLANE}
     ) as s:
