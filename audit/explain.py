@@ -16,7 +16,8 @@ from .obstacles import Obstacles, because
 from .replay import Replay
 from .request_names import find_request, name_of
 from .run_state import RunState
-from .timeline import ADMISSION, Entry, Timeline, Wait, tell
+from .timeline import Entry, Timeline, Wait, tell
+from .waits import ADMISSION
 from .words import counted, joined
 
 MAX_WAITS: Final = 3  # of those that are listed

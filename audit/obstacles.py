@@ -15,7 +15,8 @@ from .replay import Replay
 from .request_names import name_of
 from .request_state import RequestState
 from .run_state import RunState
-from .timeline import ADMISSION, PASSED_OVER, Entry, Timeline, Wait, told
+from .timeline import PASSED_OVER, Entry, Timeline, Wait, told
+from .waits import ADMISSION
 from .words import BATCHES, counted, in_words, joined, number, parsed
 
 MAX_NAMES: Final = 6
