@@ -9,7 +9,7 @@ import typer
 
 from rlt_fsm.log.port import EventStore
 
-from .commands import diff, explain, replay, state, timeline, verify
+from .commands import compare, diff, explain, replay, state, timeline, verify, watch
 
 app = typer.Typer(
     name="rlt-audit",
@@ -35,7 +35,7 @@ def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> r
     return Redrive(source, run_id, settings)
 
 
-for command in (verify, state, timeline, explain, diff):
+for command in (verify, watch, state, timeline, explain, diff, compare):
     command.register(app)
 replay.register(app, _redriver)
 

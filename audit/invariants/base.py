@@ -41,6 +41,9 @@ class Invariant:
     def after_step(self, step: Step) -> None:
         """A step has been read to its end."""
 
+    def at_end(self, step: Step) -> None:
+        """The log ends with this step, which has been read."""
+
     def found(self, event: Event, message: str, /, *, part: str = "", **evidence: object) -> None:
         """Report an event that breaks the rule; `part` names an own place in SPECIFICITY."""
         self.found_of(event[REF], event, message, part=part, **evidence)

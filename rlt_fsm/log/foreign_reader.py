@@ -70,10 +70,10 @@ class ForeignReader(LogReader):
         """The machines of each move; `transition` is not read."""
         return [EdgeRow(row.move, *edge) for row in self.moves(run_id) for edge in edges(row)]
 
-    def requests(self, run_id: int) -> list[RequestRow]:
-        """Every request that this run has named so far, by ref."""
+    def requests(self, run_id: int, after_ref: int = -1) -> list[RequestRow]:
+        """Every request that this run has named so far, after a ref."""
         known = self._up_to_now(run_id)
-        return [RequestRow(ref, *name) for name, ref in known.refs.items()]
+        return [RequestRow(ref, *name) for name, ref in known.refs.items() if ref > after_ref]
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         """The run's events after `after_seq`, up to the last one committed when this is called."""

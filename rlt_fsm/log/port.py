@@ -159,8 +159,8 @@ class LogReader(Protocol):
     def edges(self, run_id: int) -> list[EdgeRow]:
         """What `transition` shows for each move: by number, then status, work, slot, kv."""
 
-    def requests(self, run_id: int) -> list[RequestRow]:
-        """Every request of a run, refused ones too, by ref."""
+    def requests(self, run_id: int, after_ref: int = -1) -> list[RequestRow]:
+        """Every request of a run after a ref, refused ones too, in order of their refs."""
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         """A run's events after `after_seq`, up to the last one committed when this is called."""
