@@ -20,8 +20,9 @@ from .fused import FusedLoop
 from .kernels.backend import TritonAttention
 from .kernels.paging import PagedRows
 from .kernels.step_inputs import StepInputs, coda_columns, loop_columns, prelude_columns
-from .kv_cache import Exited, KVCache, Span
+from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
+from .pending import Pending
 from .progress import Progress, silent
 from .resident import ResidentState
 
@@ -96,35 +97,39 @@ class DeviceExecutor(Executor):
         return sorted({self._fused.padded(size) for size in bucket_sizes(most)})
 
     def run(self, batch: Batch) -> BatchResult:
-        """See `Executor.run`; batches of decode rows alone take the short way."""
+        """See `Executor.run`."""
+        return self.start(batch).result()
+
+    def start(self, batch: Batch) -> Pending:
+        """Launch a batch; batches of decode rows alone take the short way."""
         match batch.works:
             case (WorkKey.DECODE_PRELUDE,):
-                self._decode_prelude(batch.rows)
-                return BatchResult(batch.ticket)
+                return self._decode_prelude(batch)
             case (WorkKey.DECODE_RECURRENT,) if not self._resident.gate.is_delayed:
-                exits = self._decode_loop(batch.rows)
-                return BatchResult(batch.ticket, exits=exits)
+                return self._decode_loop(batch)
             case (WorkKey.DECODE_CODA,):
-                token_ids, logprobs = self._decode_coda(batch.rows)
-                return BatchResult(batch.ticket, token_ids=token_ids, logprobs=logprobs)
+                return self._decode_coda(batch)
             case _:
-                return super().run(batch)
+                result = super().run(batch)
+                return Pending(lambda: result)
 
     # ---- decode steps ------------------------------------------------------------------------
 
-    def _decode_prelude(self, rows: Sequence[Row]) -> None:
+    def _decode_prelude(self, batch: Batch) -> Pending:
+        rows = batch.rows
         count = self._rows_for("prelude", rows)
         slots = [row.state_row for row in rows]
         self.inputs.send(prelude_columns(slots, [row.last_token for row in rows], count))
         self._launch("prelude", count)
+        return Pending(lambda: BatchResult(batch.ticket))
 
-    def _decode_loop(self, rows: Sequence[Row]) -> list[bool]:
+    def _decode_loop(self, batch: Batch) -> Pending:
+        rows = batch.rows
         count = self._rows_for("recurrent", rows)
         depths = [row.depth for row in rows if row.depth is not None]
         positions = [row.token_start for row in rows]
-        owners = [inputs.owner_of(row) for row in rows]
         self._keep_tables(rows)
-        self._cache.advance(owners, depths, positions)
+        self._cache.advance([inputs.owner_of(row) for row in rows], depths, positions)
         self.inputs.send(
             loop_columns(
                 [row.state_row for row in rows],
@@ -135,19 +140,17 @@ class DeviceExecutor(Executor):
             )
         )
         self._launch("recurrent", count)
-        exits: list[int] = self._outputs.exits[: len(rows)].tolist()
-        return [bool(leaves) for leaves in exits]
 
-    def _decode_coda(self, rows: Sequence[Row]) -> tuple[list[int], list[float | None]]:
+        def finish(exits: list[int]) -> BatchResult:
+            return BatchResult(batch.ticket, exits=[bool(leaves) for leaves in exits])
+
+        return Pending(finish, self._outputs.exits[: len(rows)])
+
+    def _decode_coda(self, batch: Batch) -> Pending:
+        rows = batch.rows
         count = self._rows_for("coda", rows)
         self._keep_tables(rows)
-        self._cache.count_exits(
-            [
-                Exited(inputs.owner_of(row), row.block_table, row.token_start, row.loops_done)
-                for row in rows
-                if row.loops_done < self._full_depth
-            ]
-        )
+        self._cache.count_exits(inputs.exited_tokens(rows, self._full_depth))
         self.inputs.send(
             coda_columns(
                 [row.state_row for row in rows],
@@ -158,15 +161,14 @@ class DeviceExecutor(Executor):
             )
         )
         self._launch("coda", count)
-        tokens: list[int] = self._outputs.tokens[: len(rows)].tolist()
-        return tokens, self._logprobs(rows)
-
-    def _logprobs(self, rows: Sequence[Row]) -> list[float | None]:
         wanted = [row.spec.params.logprobs is not None for row in rows]
-        if not any(wanted):
-            return [None] * len(rows)
-        values: list[float] = self._outputs.logprobs[: len(rows)].tolist()
-        return [value if asked else None for value, asked in zip(values, wanted, strict=True)]
+
+        def finish(tokens: list[int], values: list[float]) -> BatchResult:
+            logprobs = [v if asked else None for v, asked in zip(values, wanted, strict=True)]
+            return BatchResult(batch.ticket, token_ids=tokens, logprobs=logprobs)
+
+        own = slice(0, len(rows))
+        return Pending(finish, self._outputs.tokens[own], self._outputs.logprobs[own])
 
     def _keep_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:
