@@ -126,15 +126,14 @@ class DeviceExecutor(Executor):
     def _decode_loop(self, batch: Batch) -> Pending:
         rows = batch.rows
         count = self._rows_for("recurrent", rows)
-        depths = [row.depth for row in rows if row.depth is not None]
-        positions = [row.token_start for row in rows]
+        spans = inputs.decode_spans(rows)
         self._keep_tables(rows)
-        self._cache.advance([inputs.owner_of(row) for row in rows], depths, positions)
+        self._cache.advance(spans)
         self.inputs.send(
             loop_columns(
-                [row.state_row for row in rows],
-                [self._cache.plane(depth) for depth in depths],
-                positions,
+                [span.state_row for span in spans],
+                [self._cache.plane(span.depth) for span in spans],
+                [span.start for span in spans],
                 [row.spec.params.exit_threshold for row in rows],
                 count,
             )
