@@ -90,6 +90,18 @@ def verify(
         )
 
 
+class _Handlers(dict[int, tuple[Handler, ...]]):
+    """Who listens to each move of a log, found when the first event of it comes."""
+
+    def __init__(self, find: Callable[[int], tuple[Handler, ...]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, number: int) -> tuple[Handler, ...]:
+        found = self[number] = self._find(number)
+        return found
+
+
 class _Pass:
     """One reading of one run."""
 
@@ -100,7 +112,7 @@ class _Pass:
         self._recount = Recount(run)
         self._log_rule = S13Log(self._recount, self._findings)
         self._invariants = [rule(self._recount, self._findings) for rule in ALL]
-        self._handlers = {number: self._listeners(number) for number in run.moves}
+        self._handlers = _Handlers(self._listeners)
         self._step = Step(0, [], None)
         self._events = self._steps = 0
 
