@@ -11,6 +11,7 @@ from .replay import Replay, replay
 from .request_state import RequestState
 from .run_state import RunState, TicketState
 from .verify import Report, RunReport, verify
+from .watch import watch
 
 __all__ = [
     "Diff",
@@ -29,4 +30,5 @@ __all__ = [
     "open_log",
     "replay",
     "verify",
+    "watch",
 ]

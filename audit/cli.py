@@ -9,7 +9,7 @@ import typer
 
 from rlt_fsm.log.port import EventStore
 
-from .commands import compare, diff, explain, replay, shrink, state, timeline, verify
+from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
 
 app = typer.Typer(
     name="rlt-audit",
@@ -43,7 +43,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, state, timeline, explain, diff, compare):
+for command in (verify, watch, state, timeline, explain, diff, compare):
     command.register(app)
 replay.register(app, _redriver)
 shrink.register(app, _runs)

@@ -229,6 +229,7 @@ def told(event: Event, move: Move) -> str:
     """Events that tell blocks, or a reason."""
     data, reason, has = decode(event[EXTRA], BlockData), event[REASON], event[BLOCKS]
     taken, dropped = counted(len(data.take), "block"), counted(len(data.drop), "block")
+    tells_blocks = has is not None  # a log of another engine may not
     row = "" if data.state_row is None else f", state row {data.state_row}"
     for_whom = decode(event[EXTRA], PreemptionData).for_whom
     whom = "" if for_whom is None else f" for {_name(for_whom)}"
@@ -238,14 +239,16 @@ def told(event: Event, move: Move) -> str:
         case "admit":
             shared = f", {len(data.share)} of a cached prefix shared" if data.share else ""
             cached = f", {data.cached_tokens} tokens need no computing" if shared else ""
-            return f"admitted{row}, {taken} taken{shared}{cached}"
+            own = f", {taken} taken" if tells_blocks else ""
+            return f"admitted{row}{own}{shared}{cached}"
         case "resume":
             back = f", {taken} taken for what was on the host" if data.take else ""
             return f"went on{row}{back}"
         case "grow":
             return f"took {taken} more, has {has}"
         case "yield":
-            return f"gave its slot up{whom}; it kept its {counted(has, 'block')}"
+            kept = f"; it kept its {counted(has, 'block')}" if tells_blocks else ""
+            return f"gave its slot up{whom}{kept}"
         case "offload":
             return f"gave its slot and {dropped} up{whom}; its KV went to the host"
         case "offload_resident":
@@ -257,7 +260,7 @@ def told(event: Event, move: Move) -> str:
         case "abort":
             return "aborted"
         case "retire":
-            return f"retired, {dropped} given back"
+            return f"retired, {dropped} given back" if tells_blocks else "retired"
         case "verdict":
             return PASSED_OVER + in_words(reason, VERDICTS)
         case "drop":

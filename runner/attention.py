@@ -1,4 +1,4 @@
-"""Attention over the paged pool: one backend in plain torch, for CPU and CUDA.
+"""Attention over the paged pool: the choice of a backend, and the one in plain torch.
 
 A backend turns the spans of one model call into an `attend` that every layer of that call uses: it
 stores K and V, then reads positions 0..p of the plane that the row's depth names. Kernels written
@@ -6,7 +6,9 @@ for one device belong in `kernels/`, behind the same protocol.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -34,18 +36,31 @@ class AttentionBackend(Protocol):
         """
 
 
-def create_backend(name: BackendName, cache: KVCache) -> tuple[BackendName, AttentionBackend]:
-    """The backend for `name` and the name it resolves to.
+def create_backend(
+    name: BackendName, cache: KVCache, heads: int, *, batch_invariant: bool = False
+) -> tuple[BackendName, AttentionBackend]:
+    """The backend for `name` and the name it resolves to; `auto` takes the kernels on CUDA.
 
     Raises:
         ConfigError: the backend does not run here; there is no silent second choice.
     """
-    if name == "triton":
+    is_cuda = cache.device.type == "cuda"
+    has_triton = find_spec("triton") is not None
+    if name == "torch" or (name == "auto" and not (is_cuda and has_triton)):
+        return "torch", TorchAttention(cache)
+    if not is_cuda:
         raise ConfigError(
-            "execution.attention_backend='triton' does not run in this version: set it to 'auto' "
-            "or 'torch'"
+            "execution.attention_backend='triton' needs a CUDA device, this runner is on "
+            f"{cache.device.type!r}: set it to 'auto' or 'torch'"
         )
-    return "torch", TorchAttention(cache)
+    if not has_triton:
+        raise ConfigError(
+            "execution.attention_backend='triton' needs the package triton, which is not "
+            "installed: install rlt-fsm[gpu], or set it to 'auto' or 'torch'"
+        )
+    kernels = import_module("runner.kernels.backend")  # not before: triton is optional
+    backend = kernels.TritonAttention(cache, heads, batch_invariant=batch_invariant)
+    return "triton", cast("AttentionBackend", backend)
 
 
 class TorchAttention:

@@ -51,6 +51,7 @@ class Span(NamedTuple):
     depth: int
     start: int
     end: int
+    state_row: int = 0  # the request's: where a backend keeps its table on the device
 
 
 class Exited(NamedTuple):
@@ -110,6 +111,14 @@ class KVCache:
     def prepare(self, spans: Sequence[Span]) -> Slots:
         """Addresses of all positions of `spans`, in order; they count as written from here on.
 
+        Raises: as `enqueue`.
+        """
+        blocks, offsets = self.enqueue(spans)
+        return Slots(self._tensor(blocks), self._tensor(offsets))
+
+    def enqueue(self, spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+        """`prepare` with block and offset of every position on the host.
+
         Raises:
             KVCacheError: a depth, position or block out of range, planes of unequal length, two
                 rows that write one address, or history before a span that was never written.
@@ -117,10 +126,10 @@ class KVCache:
         for span in spans:
             self._check_span(span)
         self._check_history(spans)
-        slots = self._addresses(spans)
+        addresses = self._addresses(spans)
         for span in spans:
             self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
-        return slots
+        return addresses
 
     def write(self, layer: int, slots: Slots, keys: Tensor, values: Tensor) -> None:
         """Store K and V [rows, kv_heads, head_dim] of one layer at `slots`."""
@@ -255,7 +264,7 @@ class KVCache:
 
     # ---- small parts -------------------------------------------------------------------------
 
-    def _addresses(self, spans: Sequence[Span]) -> Slots:
+    def _addresses(self, spans: Sequence[Span]) -> tuple[list[int], list[int]]:
         size = self.geometry.block_size
         blocks: list[int] = []
         offsets: list[int] = []
@@ -266,7 +275,7 @@ class KVCache:
                 offsets.append(position % size)
         if len(set(zip(blocks, offsets, strict=True))) != len(blocks):
             raise KVCacheError("two rows of one call write the same address")
-        return Slots(self._tensor(blocks), self._tensor(offsets))
+        return blocks, offsets
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)

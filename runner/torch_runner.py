@@ -79,7 +79,12 @@ class TorchRunner:
             max_model_len=self._max_model_len,
             device=self._device,
         )
-        backend, attention = create_backend(execution.attention_backend, cache)
+        backend, attention = create_backend(
+            execution.attention_backend,
+            cache,
+            self._config.num_attention_heads,
+            batch_invariant=execution.batch_invariant,
+        )
         mode = config.exit.mode or ("ouro_delayed" if execution.async_scheduling else "ouro")
         resident = ResidentState(
             state_rows,

@@ -15,7 +15,7 @@ from audit.diff import Diff, diff
 from audit.reader import open_log
 from audit.words import counted, joined, shown
 from rlt_fsm.errors import LogError
-from rlt_fsm.log import EventLog
+from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import EventStore
 
 from .common import ProgressLine, mistakes_in_one_sentence, print_json, settings_of

@@ -1,0 +1,64 @@
+"""The exit gate after a loop: logit, survival, who may leave; states go to their slots."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .paging import power_of_two
+
+
+@triton.jit
+def _route(
+    y, weight, bias, slots, thresholds, delayed_ok, states, survival, logits, exits,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, DELAYED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot < 0:
+        tl.store(logits + row, 0.0)
+        tl.store(exits + row, 0)
+        return
+    at = tl.arange(0, SIZE_PAD)
+    mask = at < SIZE
+    state = tl.load(y + row * SIZE + at, mask=mask, other=0.0)
+    w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
+    logit = tl.sum(state.to(tl.float32) * w, axis=0) + tl.load(bias).to(tl.float32)
+    tl.store(states + slot * SIZE + at, state, mask=mask)
+    before = tl.load(survival + slot)
+    after = before * (1.0 - 1.0 / (1.0 + tl.exp(-logit)))
+    tl.store(survival + slot, after)
+    tl.store(logits + row, logit)
+    threshold = tl.load(thresholds + row)
+    if DELAYED:
+        may_leave = (1.0 - before >= threshold) & (tl.load(delayed_ok + row) != 0)
+    else:
+        may_leave = 1.0 - after >= threshold
+    tl.store(exits + row, (may_leave & (threshold < 1.0)).to(tl.int8))
+
+
+def route_exits(
+    y: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    slots: Tensor,
+    thresholds: Tensor,
+    delayed_ok: Tensor | None,
+    states: Tensor,
+    survival: Tensor,
+    logits: Tensor,
+    exits: Tensor,
+) -> None:
+    """Fold one loop's gate into `survival`, say who may leave, and keep y as the slots' states.
+
+    lambda = sigmoid(w y + b); S *= 1 - lambda; leave iff threshold < 1 and 1 - S >= threshold.
+    With `delayed_ok` (int8 [rows]) it is the S before this loop that counts, where it says so.
+    y [rows, size]; slots int32 [rows], -1: padding (logit and exit 0); thresholds fp32 [rows];
+    states [slots, size]; survival fp32 [slots]; out: logits fp32 [rows], exits int8 [rows].
+    """
+    size = y.shape[1]
+    _route[(y.shape[0],)](
+        y, weight, bias, slots, thresholds, exits if delayed_ok is None else delayed_ok,
+        states, survival, logits, exits,
+        SIZE=size, SIZE_PAD=power_of_two(size), DELAYED=delayed_ok is not None,
+        num_warps=max(1, min(8, power_of_two(size) // 256)),
+    )  # fmt: skip
