@@ -4,7 +4,7 @@ from .batch import Runner
 from .blocks import plane_major
 from .demand import Demand, entry_demand, promised, watermark
 from .events import Admitted, Resumed
-from .preemption import Preemption
+from .preemption import Preemption, Room
 from .recorder import Recorder
 from .state import EngineState, Request
 from .states import WorkKey
@@ -45,18 +45,31 @@ class Admission:
             if has_preempted and (victim := self._better_victim(request, left_behind)):
                 self._verdicts.give(scan[i:], f"behind id={victim.spec.request_id}")
                 return
-            if not self._preemption.can_free_slot(request):
-                self._verdicts.give(scan[i:], "no-slot")
+            if self._preemption.is_held(request):
+                self._verdicts.give(scan[i:], "in-flight")
+                return
+            room = self._preemption.slot_room(request)
+            if room is not Room.FREE:
+                self._verdicts.give(scan[i:], "no-slot" if room is Room.NONE else "in-flight")
+                if room is Room.IN_FLIGHT:
+                    self._preemption.hold_victims(request)
                 return
             demand = entry_demand(self._state, request)
-            if self._is_affordable(request, demand):
+            room = self._block_room(request, demand)
+            if room is Room.FREE:
                 before = len(waiting)
                 self._enter(request, demand)
                 has_preempted |= len(waiting) >= before
             else:
                 left_behind.append(request)
                 free = self._state.pool.obtainable
-                self._verdicts.give([request], f"blocks need={demand.total} free={free}")
+                word = "blocks" if room is Room.NONE else "in-flight"
+                self._verdicts.give([request], f"{word} need={demand.total} free={free}")
+                if room is Room.IN_FLIGHT:
+                    self._preemption.hold_victims(request)
+                if room is not Room.NONE:  # it is about to fit: nobody worse goes before it
+                    self._verdicts.give(scan[i + 1 :], f"behind id={request.spec.request_id}")
+                    return
             for passed in left_behind:
                 if passed.bypasses >= limits.max_admission_bypasses:
                     behind = f"bypass-limit behind={passed.spec.request_id}"
@@ -68,25 +81,24 @@ class Admission:
         ahead = self._state.waiting.ahead_of(request.order_key)
         return next((other for other in ahead if other not in left_behind), None)
 
-    def _is_affordable(self, request: Request, demand: Demand) -> bool:
+    def _block_room(self, request: Request, demand: Demand) -> Room:
         """Whether its blocks can be had: beside what was promised to running requests and the
         watermark; or paid by worse requests, beside what was promised to better ones.
         """
         state = self._state
         if not demand.total:
-            return True
+            return Room.FREE
         obtainable = state.pool.obtainable
-        if demand.total + promised(state) + watermark(state) <= obtainable:
-            return True
-        if not state.config.scheduler.enable_preemption:
-            return False
-        reclaimable = self._preemption.reclaimable(request, demand.shared)
-        return demand.total + promised(state, request) <= obtainable + reclaimable
+        need = demand.total + promised(state) + watermark(state)
+        if need <= obtainable:
+            return Room.FREE
+        if state.config.scheduler.enable_preemption:
+            need = demand.total + promised(state, request)
+        return self._preemption.block_room(request, need - obtainable, demand.shared)
 
     def _enter(self, request: Request, demand: Demand) -> None:
         self._preemption.free_slot(request)
-        made_room = self._preemption.make_room(request, demand.take, demand.shared)
-        assert made_room, "what was found affordable stays affordable"
+        self._preemption.make_room(request, demand.take, demand.shared)
         if request.work == "IDLE":
             self._admit(request, demand)
         else:

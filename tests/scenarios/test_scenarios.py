@@ -17,7 +17,7 @@ from rlt_fsm.workload import Workload, load, needs, parse, to_json
 from runner.sim import SimRunner
 
 FILES = sorted((Path(__file__).parent / "data").glob("*.json"))
-NOT_HERE = {"async", "speculative"}  # what this version's engine refuses to be configured with
+NOT_HERE = {"speculative"}  # what this version's engine refuses to be configured with
 
 
 def run(workload: Workload, log: EventLog):
@@ -26,6 +26,7 @@ def run(workload: Workload, log: EventLog):
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,
         script=script(workload),
+        completion=workload.completion,
     )
     with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:
         return drive(engine, workload, runner_faults=runner)
