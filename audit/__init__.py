@@ -3,23 +3,32 @@
 Imports the engine's declarations and log reader, never the engine, never a runner.
 """
 
+from .diff import Diff, Parting, diff, first_difference
+from .diffing.difference import Difference
 from .findings import Finding
 from .reader import Log, open_log
 from .replay import Replay, replay
 from .request_state import RequestState
 from .run_state import RunState, TicketState
 from .verify import Report, RunReport, verify
+from .watch import watch
 
 __all__ = [
+    "Diff",
+    "Difference",
     "Finding",
     "Log",
+    "Parting",
     "Replay",
     "Report",
     "RequestState",
     "RunReport",
     "RunState",
     "TicketState",
+    "diff",
+    "first_difference",
     "open_log",
     "replay",
     "verify",
+    "watch",
 ]

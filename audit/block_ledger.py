@@ -24,6 +24,11 @@ class BlockLedger:
         self.state_rows: dict[int, int] = {}  # state row → ref
         self._row_of: dict[int, int] = {}  # ref → state row
 
+    def grow(self, requests: int) -> None:
+        """Make room for more requests."""
+        self.owned += [set() for _ in range(requests)]
+        self.tokens += [0] * requests
+
     @property
     def referenced(self) -> int:
         """Distinct blocks that requests reference."""

@@ -1,8 +1,15 @@
-"""`rlt-audit`: the composition root that puts the commands together."""
+"""`rlt-audit`: the composition root that puts the commands together.
+
+The commands that drive an engine get it from here: no other part of the auditor knows one.
+"""
+
+from collections.abc import Mapping
 
 import typer
 
-from .commands import explain, state, timeline, verify
+from rlt_fsm.log.port import EventStore
+
+from .commands import compare, diff, explain, replay, state, timeline, verify, watch
 
 app = typer.Typer(
     name="rlt-audit",
@@ -20,8 +27,17 @@ def _root() -> None:
     """Keep the commands' names, however few there are."""
 
 
-for command in (verify, state, timeline, explain):
+def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> replay.Redrive:
+    from runner.recorded import Redrive  # noqa: PLC0415  # no engine where none is driven
+    from runner.terminal import log_to_stderr  # noqa: PLC0415  # the same
+
+    log_to_stderr("critical")  # recorded failures fail again on purpose
+    return Redrive(source, run_id, settings)
+
+
+for command in (verify, watch, state, timeline, explain, diff, compare):
     command.register(app)
+replay.register(app, _redriver)
 
 
 def main() -> None:

@@ -12,12 +12,13 @@ import msgspec
 from rlt_fsm.errors import LogError
 from rlt_fsm.states import RequestStatus
 
-from .obstacles import Obstacles
+from .obstacles import Obstacles, because
 from .replay import Replay
 from .request_names import find_request, name_of
 from .run_state import RunState
-from .timeline import ADMISSION, Entry, Timeline, Wait, tell
-from .words import BATCHES, counted, in_words, joined
+from .timeline import Entry, Timeline, Wait, tell
+from .waits import ADMISSION
+from .words import counted, joined
 
 MAX_WAITS: Final = 3  # of those that are listed
 ACTIVE = RequestStatus.ACTIVE.value
@@ -159,10 +160,9 @@ class _Answer:
         self._say(f"{self._life.request} ran in step {row.step}: {row.what}.")
         batch = self._obstacles.batch_of(row)
         if batch is not None:
-            why = in_words(batch.reason, BATCHES)
             works = " and ".join(batch.works)
             size = f"{counted(batch.rows, 'row')}, {counted(batch.tokens, 'token')}"
-            self._say(f"Ticket {batch.ticket} ran {works} ({size}) because {why}.")
+            self._say(f"Ticket {batch.ticket} ran {works} ({size}){because(batch.reason)}.")
         if row.waited:
             wait = next((w for w in self._life.waits if w.until_seq == row.seq), None)
             self._say(f"It had waited {counted(row.waited, 'step')} for that.")

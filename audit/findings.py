@@ -3,6 +3,8 @@
 Nothing here knows an invariant or reads a log.
 """
 
+from operator import itemgetter
+
 import msgspec
 
 Evidence = dict[str, object]
@@ -55,6 +57,7 @@ SPECIFICITY = (
     "D1",
     "D2",
 )
+_PLACE = itemgetter(0, 1, 2)
 _RANK = {name: rank for rank, name in enumerate(SPECIFICITY)}
 
 
@@ -64,6 +67,7 @@ class Findings:
     def __init__(self) -> None:
         self._listed: list[tuple[int, int, int, Finding]] = []
         self._seen: set[tuple[str, str | None, object]] = set()
+        self._told = 0
         self.counts: dict[str, int] = {}  # by invariant, listed or not
 
     def add(self, kind: str, finding: Finding) -> None:
@@ -80,6 +84,11 @@ class Findings:
         """How often a rule was broken, listed or not."""
         return sum(self.counts.values())
 
+    def new(self) -> list[Finding]:
+        """Those that were listed since this was asked last, in order."""
+        new, self._told = sorted(self._listed[self._told :], key=_PLACE), len(self._listed)
+        return [finding for *_, finding in new]
+
     def in_order(self) -> list[Finding]:
         """The findings listed, by seq, then by how specific they are."""
-        return [finding for *_, finding in sorted(self._listed, key=lambda item: item[:3])]
+        return [finding for *_, finding in sorted(self._listed, key=_PLACE)]

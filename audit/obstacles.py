@@ -15,7 +15,8 @@ from .replay import Replay
 from .request_names import name_of
 from .request_state import RequestState
 from .run_state import RunState
-from .timeline import ADMISSION, PASSED_OVER, Entry, Timeline, Wait, told
+from .timeline import PASSED_OVER, Entry, Timeline, Wait, told
+from .waits import ADMISSION
 from .words import BATCHES, counted, in_words, joined, number, parsed
 
 MAX_NAMES: Final = 6
@@ -88,7 +89,9 @@ class Obstacles:
         if limit is not None and place >= limit:
             most = f"admission looks at the first {limit} (admission_scan_limit)"
             return [f"It was number {place + 1} in line, and {most}."]
-        return ["No verdict on it is recorded up to then: admission did not come to it."]
+        is_told = not self._replay.run.is_foreign
+        so = ": admission did not come to it" if is_told else ""
+        return [f"No verdict on it is recorded up to then{so}."]
 
     def _in_line(self, request: RequestState, state: RunState) -> list[str]:
         ahead = [w for w in state.waiting if w.order_key < request.order_key]
@@ -162,9 +165,9 @@ class Obstacles:
         batches = list(self._batches(wait.since_seq, until))
         if not batches:
             return ["No batch ran meanwhile."]
-        kinds = Counter(("+".join(b.works), in_words(b.reason, BATCHES)) for b in batches)
+        kinds = Counter(("+".join(b.works), because(b.reason)) for b in batches)
         ran = joined(
-            (f"{count} of {works} because {why}" for (works, why), count in kinds.most_common()),
+            (f"{count} of {works}{why}" for (works, why), count in kinds.most_common()),
             most=MAX_NAMES,
         )
         own = sum(1 for b in batches if wait.work in b.works)
@@ -216,8 +219,9 @@ class Obstacles:
         batch = self.batch_of(end) if end.trigger == "select" else None
         if batch is None:
             return f"In step {end.step}: {end.what}."
-        why = in_words(batch.reason, BATCHES)
-        return f"It went on in step {end.step}, {end.what}; that batch ran because {why}."
+        why = because(batch.reason)
+        ran = f"; that batch ran{why}" if why else ""
+        return f"It went on in step {end.step}, {end.what}{ran}."
 
     def _changes(self, wait: Wait) -> list[str]:
         """What others gave back between the last verdict on it and its admission."""
@@ -236,6 +240,11 @@ class Obstacles:
         row = run.requests.get(event[REF])
         name = f"ref {event[REF]}" if row is None else name_of(row)
         return f"{name} {what} (step {event[STEP]})"
+
+
+def because(reason: str | None) -> str:
+    """` because …`; nothing where the log of another engine tells no reasons."""
+    return f" because {in_words(reason, BATCHES)}" if reason else ""
 
 
 def _why(verdict: Entry) -> str:

@@ -63,19 +63,56 @@ class RunLog:
     """One run of a log as it stands now, to be read once, also while it is being written.
 
     `requests` by ref and `moves` by number are complete for the events that `events` streams;
-    `shown` has the moves as the `transition` view shows them, by number.
+    `shown` has the moves as the `transition` view shows them, by number; `absent` names what a log
+    of another engine has no place for (`step`, `event.cause`).
     """
 
     def __init__(self, reader: LogReader, run_id: int) -> None:
         self._reader = reader
+        self._run_id = run_id
         # Bounds what is read, so it comes first: all that these events refer to is there already.
         self._events = cast("Iterator[Event]", reader.events(run_id))
-        self.info: RunInfo = next(info for info in reader.runs() if info.run_id == run_id)
-        self.config = self._header("config", self.info.config, ConfigFacts)
+        absent = reader.absent()
+        self.is_foreign = absent is not None  # another engine wrote it
+        self.absent = absent or frozenset()
+        self.info = self._own_info()
+        self.config = self._config()
         self.model = self._header("model", self.info.model, ModelFacts)
-        self.moves: dict[int, Move] = {row[0]: read_move(row) for row in reader.moves(run_id)}
-        self.shown = self._shown_moves(reader.edges(run_id))
-        self.requests: dict[int, RequestRow] = {row[0]: row for row in reader.requests(run_id)}
+        self.moves: dict[int, Move] = {}
+        self.shown: dict[int, Move] = {}
+        self.requests: dict[int, RequestRow] = {}
+        self._learn()
+
+    def go_on(self, reader: LogReader, after_seq: int) -> None:
+        """Take up what was committed since, from `after_seq` on: `events` begins anew there."""
+        self._reader = reader
+        self._events = cast("Iterator[Event]", reader.events(self._run_id, after_seq))
+        self._learn()
+
+    def read_end(self) -> None:
+        """Read the header again: `close` is there, so its end should be."""
+        self.info = self._own_info()
+
+    def _own_info(self) -> RunInfo:
+        return next(info for info in self._reader.runs() if info.run_id == self._run_id)
+
+    def _learn(self) -> None:
+        """Everything that the events refer to."""
+        rows = self._reader.moves(self._run_id)
+        if len(rows) != len(self.moves):
+            self.moves.update({row[0]: read_move(row) for row in rows})
+            self.shown.update(self._shown_moves(self._reader.edges(self._run_id)))
+        newest = next(reversed(self.requests), -1)
+        for row in self._reader.requests(self._run_id, newest):
+            self.requests[row[0]] = row
+
+    def _config(self) -> ConfigFacts:
+        config = self._header("config", self.info.config, ConfigFacts)
+        if "event.blocks" not in self.absent:
+            return config
+        # A pool of which nothing is told: whether something would have fitted cannot be known.
+        cache = msgspec.structs.replace(config.cache, num_blocks=None)
+        return msgspec.structs.replace(config, cache=cache)
 
     def _header(self, name: str, text: str, into: type[T]) -> T:
         try:
@@ -163,6 +200,11 @@ class Log:
             numbers = ", ".join(map(str, known)) or "none"
             raise LogError(f"{self.name}: there is no run {run_id}; its runs: {numbers}")
         return RunLog(self._reader, run_id)
+
+    @property
+    def reader(self) -> LogReader:
+        """What reads its rows."""
+        return self._reader
 
     def close(self) -> None:
         """Let the file go, if it was opened here."""

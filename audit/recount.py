@@ -112,6 +112,21 @@ class Recount:
         self.prompt_batches = 0
         self._refs: dict[str, int] | None = None  # by `id#gen`
 
+    def grow(self) -> None:
+        """Make room for requests that the run has named since."""
+        more = 1 + max(self.run.requests, default=-1) - len(self.status)
+        if more <= 0:
+            return
+        self.status += [NULL] * more
+        self.work += [IDLE] * more
+        self.slot += [FREE] * more
+        self.kv += [NONE] * more
+        self.requests += [None] * more
+        self.outputs += [0] * more
+        self.last_ticket += [-1] * more
+        self.blocks.grow(more)
+        self._refs = None
+
     def name(self, ref: int) -> str:
         """A request as people write it: its id, with the generation from the second on."""
         row = self.run.requests.get(ref)

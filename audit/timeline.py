@@ -34,10 +34,9 @@ from .reader import (
 )
 from .replay import Replay
 from .request_names import find_request, name_of
+from .waits import ENDS_WAIT, Since, begins, waited
 from .words import REFUSALS, REWINDS, VERDICTS, counted, in_words
 
-ENDS_WAIT: Final = frozenset({"admit", "resume", "select", "activate", "finish", "abort"})
-ADMISSION: Final = "admission"
 PASSED_OVER: Final = "passed over: "
 
 
@@ -113,20 +112,18 @@ class _Teller:
     def __init__(self, run: RunLog) -> None:
         self._run = run
         self._waits: list[Wait] = []
-        self._since: tuple[str, int, int, int] | None = None  # work, seq, step, first possible step
+        self._since: Since | None = None
         self._outputs = 0
         self._prompt_len = 0
 
     def waits(self, last_step: int) -> list[Wait]:
         """The waits that took at least one step, in order; the last may still go on."""
-        if self._since is None:
-            return self._waits
-        work, seq, step, first = self._since
-        if last_step < first:
+        since = self._since
+        if since is None or last_step < since.first_step:
             return self._waits
         still = Wait(
-            work=work, since_seq=seq, since_step=step, until_seq=None, until_step=None,
-            steps=last_step - first + 1,
+            work=since.work, since_seq=since.seq, since_step=since.step, until_seq=None,
+            until_step=None, steps=last_step - since.first_step + 1,
         )  # fmt: skip
         return [*self._waits, still]
 
@@ -155,29 +152,19 @@ class _Teller:
     # ---- waiting -----------------------------------------------------------------------------
 
     def _begin_wait(self, event: Event, move: Move) -> None:
-        is_waiting = move.status is not None and move.status[1] == "WAITING"
-        pending = move.work[1].partition(":") if move.work is not None else ("", "", "")
-        if is_waiting:
-            work = ADMISSION
-        elif pending[0] == "QUEUED":
-            work = pending[2]
-        else:
-            return
-        # What results queue can go into the next step's batch at the earliest.
-        first = event[STEP] + (move.trigger == "enqueue")
-        self._since = (work, event[SEQ], event[STEP], first)
+        self._since = begins(move, event[SEQ], event[STEP]) or self._since
 
     def _end_wait(self, event: Event, move: Move) -> int | None:
-        if self._since is None or move.trigger not in ENDS_WAIT:
+        since = self._since
+        if since is None or move.trigger not in ENDS_WAIT:
             return None
-        work, seq, step, first = self._since
         self._since = None
-        steps = max(0, event[STEP] - first)
+        steps = waited(since, event[STEP])
         if steps:
             self._waits.append(
                 Wait(
-                    work=work, since_seq=seq, since_step=step, until_seq=event[SEQ],
-                    until_step=event[STEP], steps=steps,
+                    work=since.work, since_seq=since.seq, since_step=since.step,
+                    until_seq=event[SEQ], until_step=event[STEP], steps=steps,
                 )
             )  # fmt: skip
         return steps
@@ -242,6 +229,7 @@ def told(event: Event, move: Move) -> str:
     """Events that tell blocks, or a reason."""
     data, reason, has = decode(event[EXTRA], BlockData), event[REASON], event[BLOCKS]
     taken, dropped = counted(len(data.take), "block"), counted(len(data.drop), "block")
+    tells_blocks = has is not None  # a log of another engine may not
     row = "" if data.state_row is None else f", state row {data.state_row}"
     for_whom = decode(event[EXTRA], PreemptionData).for_whom
     whom = "" if for_whom is None else f" for {_name(for_whom)}"
@@ -251,14 +239,16 @@ def told(event: Event, move: Move) -> str:
         case "admit":
             shared = f", {len(data.share)} of a cached prefix shared" if data.share else ""
             cached = f", {data.cached_tokens} tokens need no computing" if shared else ""
-            return f"admitted{row}, {taken} taken{shared}{cached}"
+            own = f", {taken} taken" if tells_blocks else ""
+            return f"admitted{row}{own}{shared}{cached}"
         case "resume":
             back = f", {taken} taken for what was on the host" if data.take else ""
             return f"went on{row}{back}"
         case "grow":
             return f"took {taken} more, has {has}"
         case "yield":
-            return f"gave its slot up{whom}; it kept its {counted(has, 'block')}"
+            kept = f"; it kept its {counted(has, 'block')}" if tells_blocks else ""
+            return f"gave its slot up{whom}{kept}"
         case "offload":
             return f"gave its slot and {dropped} up{whom}; its KV went to the host"
         case "offload_resident":
@@ -270,7 +260,7 @@ def told(event: Event, move: Move) -> str:
         case "abort":
             return "aborted"
         case "retire":
-            return f"retired, {dropped} given back"
+            return f"retired, {dropped} given back" if tells_blocks else "retired"
         case "verdict":
             return PASSED_OVER + in_words(reason, VERDICTS)
         case "drop":

@@ -6,20 +6,20 @@ move, and asks them again when the step has ended.
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from rlt_fsm.log.port import EventStore, StepRow
+from rlt_fsm.log.port import EventStore
 
+from . import unrecorded
 from .findings import Finding, Findings
 from .invariants import ALL, Handler, S13Log
-from .reader import MOVE, REF, SEQ, STEP, TICKET, Event, RunLog, open_log
+from .reader import MOVE, REF, SEQ, TICKET, Event, RunLog, open_log
 from .recount import Recount, Step
 from .shape import explain
+from .steps import whole_run
 
 Verdict = Literal["clean", "findings", "inconclusive"]
 Progress = Callable[[int, int], None]  # (events read, events there are)
@@ -32,7 +32,10 @@ UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The audit of one run. `why` says why it is inconclusive; `counts` how often a rule broke."""
+    """The audit of one run. `why` says why it is inconclusive; `counts` how often a rule broke.
+
+    `unchecked` has a sentence for each thing that a log of another engine does not tell.
+    """
 
     run_id: int
     verdict: Verdict
@@ -44,6 +47,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     counts: dict[str, int]
     digest: str | None
+    unchecked: list[str]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +82,7 @@ def verify(
     """
     with open_log(db) as log:
         numbers = [info.run_id for info in log.runs()] if run is None else [run]
-        runs = [_Pass(log.run(number), progress).report() for number in numbers]
+        runs = [Pass(log.run(number), progress).whole_run() for number in numbers]
         verdicts = {part.verdict for part in runs} or {"inconclusive"}
         return Report(
             log=log.name,
@@ -90,7 +94,7 @@ def verify(
         )
 
 
-class _Pass:
+class Pass:
     """One reading of one run."""
 
     def __init__(self, run: RunLog, progress: Progress | None) -> None:
@@ -99,10 +103,12 @@ class _Pass:
         self._findings = Findings()
         self._recount = Recount(run)
         self._log_rule = S13Log(self._recount, self._findings)
-        self._invariants = [rule(self._recount, self._findings) for rule in ALL]
+        left_out = unrecorded.left_out(run.absent)
+        rules = [rule for rule in ALL if rule.id not in left_out]
+        self._invariants = [rule(self._recount, self._findings) for rule in rules]
         self._handlers = {number: self._listeners(number) for number in run.moves}
         self._step = Step(0, [], None)
-        self._events = self._steps = 0
+        self._events = self._steps = self._last_seq = 0
 
     def _listeners(self, number: int) -> tuple[Handler, ...]:
         move = self._run.moves[number]
@@ -123,14 +129,36 @@ class _Pass:
         del event
         self._step.has_close = True
 
-    def report(self) -> RunReport:
+    def whole_run(self) -> RunReport:
         """Read the run to its end and judge it."""
         started = time.perf_counter()
-        for step in self._read_steps():
-            self._one_step(step)
-        if self._step.number or self._events:
+        for step in whole_run(self._run):
+            self.take(step)
+        return self.report(time.perf_counter() - started)
+
+    def learn(self) -> None:
+        """Take up what the run has named since: its requests and moves."""
+        self._recount.grow()
+        self._log_rule.learn()
+        for number in self._run.moves.keys() - self._handlers.keys():
+            self._handlers[number] = self._listeners(number)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `close` was read."""
+        return self._log_rule.close_seq is not None
+
+    def new_findings(self) -> list[Finding]:
+        """Those since this was asked last."""
+        return self._findings.new()
+
+    def report(self, seconds: float, why: str | None = None) -> RunReport:
+        """Judge what was read; `why` says why a run without its end goes on no further."""
+        if self._steps:
             self._log_rule.at_end(self._step)
-        findings, why = self._findings.in_order(), self._inconclusive()
+            for rule in self._invariants:
+                rule.at_end(self._step)
+        findings, why = self._findings.in_order(), self._inconclusive(why)
         return RunReport(
             run_id=self._run.info.run_id,
             verdict="findings" if findings else "clean" if why is None else "inconclusive",
@@ -138,23 +166,25 @@ class _Pass:
             events=self._events,
             steps=self._steps,
             requests=sum(1 for request in self._recount.requests if request is not None),
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             findings=findings,
             counts=self._findings.counts,
             digest=self._run.info.digest,
+            unchecked=unrecorded.sentences(self._run.absent),
         )
 
-    def _inconclusive(self) -> str | None:
+    def _inconclusive(self, why: str | None) -> str | None:
         if self._events == 0:
             return "it has no events"
-        if self._log_rule.close_seq is None:
-            last = self._step.events[-1][SEQ] if self._step.events else 0
-            return f"it has no `close`: it ends at seq {last}, still being written or cut off"
+        if not self.is_over:
+            end = why or "still being written or cut off"
+            return f"it has no `close`: it ends at seq {self._last_seq}, {end}"
         return None
 
     # ---- one step ----------------------------------------------------------------------------
 
-    def _one_step(self, step: Step) -> None:
+    def take(self, step: Step) -> None:
+        """Check the next step."""
         self._step = step
         for rule in self._invariants:
             rule.before_step(step)
@@ -171,6 +201,7 @@ class _Pass:
             rule.after_step(step)
         self._log_rule.after_step(step)
         self._events += len(step.events)
+        self._last_seq = step.events[-1][SEQ] if step.events else self._last_seq
         self._steps += 1
         if self._progress is not None and self._steps % 256 == 0:
             self._progress(self._events, self._run.info.last_seq)
@@ -181,55 +212,3 @@ class _Pass:
         if what is not None:
             self._log_rule.malformed(event, what)
         return what is not None
-
-    # ---- steps and their rows ----------------------------------------------------------------
-
-    def _read_steps(self) -> Iterator[Step]:
-        """Every step with events or a row, in order; the last one knows that it is the last."""
-        last: Step | None = None
-        for step in self._pair_rows():
-            if last is not None:
-                last.is_before_recovery = self._trigger(step.events[:1]) == "recover"
-                yield last
-            last = step
-        if last is not None:
-            last.is_last = True
-            if self._is_cut_off(last):
-                last.row = None
-            yield last
-
-    def _pair_rows(self) -> Iterator[Step]:
-        rows = iter(self._run.steps())
-        row = next(rows, None)
-        events: list[Event] = []
-        for number, group in groupby(self._run.events(), key=itemgetter(STEP)):
-            while row is not None and row.step < number:
-                yield Step(row.step, [], row)
-                row = next(rows, None)
-            events = list(group)
-            if row is not None and row.step == number:
-                yield Step(number, events, row)
-                row = next(rows, None)
-            else:
-                yield Step(number, events, None)
-        yield from self._trailing(rows, row, events[-1][SEQ] if events else 0)
-
-    @staticmethod
-    def _trailing(rows: Iterator[StepRow], row: StepRow | None, last_seq: int) -> Iterator[Step]:
-        """Rows of steps after the last event: steps without events, not those that were cut off."""
-        while row is not None and row.last_seq <= last_seq:
-            yield Step(row.step, [], row)
-            row = next(rows, None)
-
-    def _is_cut_off(self, last: Step) -> bool:
-        """Whether the last step's row tells of more events than are there."""
-        return (
-            last.row is not None
-            and last.events != []
-            and last.events[-1][SEQ] < last.row.last_seq
-            and self._trigger(last.events[-1:]) != "close"
-        )
-
-    def _trigger(self, events: list[Event]) -> str | None:
-        move = self._run.moves.get(events[0][MOVE]) if events else None
-        return None if move is None else move.trigger

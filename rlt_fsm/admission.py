@@ -41,6 +41,7 @@ class Admission:
         scan = waiting.first(limits.admission_scan_limit)
         left_behind: list[Request] = []
         has_preempted = False
+        blocks = _Blocks(self._state, self._preemption)
         for i, request in enumerate(scan):
             if has_preempted and (victim := self._better_victim(request, left_behind)):
                 self._verdicts.give(scan[i:], f"behind id={victim.spec.request_id}")
@@ -55,10 +56,11 @@ class Admission:
                     self._preemption.hold_victims(request)
                 return
             demand = entry_demand(self._state, request)
-            room = self._block_room(request, demand)
+            room = blocks.room(request, demand)
             if room is Room.FREE:
                 before = len(waiting)
                 self._enter(request, demand)
+                blocks = _Blocks(self._state, self._preemption)
                 has_preempted |= len(waiting) >= before
             else:
                 left_behind.append(request)
@@ -80,21 +82,6 @@ class Admission:
         """Who waits before a request without having been looked at: it was running until now."""
         ahead = self._state.waiting.ahead_of(request.order_key)
         return next((other for other in ahead if other not in left_behind), None)
-
-    def _block_room(self, request: Request, demand: Demand) -> Room:
-        """Whether its blocks can be had: beside what was promised to running requests and the
-        watermark; or paid by worse requests, beside what was promised to better ones.
-        """
-        state = self._state
-        if not demand.total:
-            return Room.FREE
-        obtainable = state.pool.obtainable
-        need = demand.total + promised(state) + watermark(state)
-        if need <= obtainable:
-            return Room.FREE
-        if state.config.scheduler.enable_preemption:
-            need = demand.total + promised(state, request)
-        return self._preemption.block_room(request, need - obtainable, demand.shared)
 
     def _enter(self, request: Request, demand: Demand) -> None:
         self._preemption.free_slot(request)
@@ -131,3 +118,43 @@ class Admission:
         self._runner.unpark(request.spec, request.state_row)
         if was_offloaded:
             self._runner.reload(request.spec, request.block_table)
+
+
+class _Blocks:
+    """The blocks that can be had until somebody enters; asked for ever worse requests.
+
+    What all of them share is counted once, or a scan would count every live request for each
+    waiting one.
+    """
+
+    def __init__(self, state: EngineState, preemption: Preemption) -> None:
+        self._state = state
+        self._preemption = preemption
+        self._spare: int | None = None  # without preempting anybody
+        self._most: int | None = None  # with preempting, for the worst request asked for so far
+
+    def room(self, request: Request, demand: Demand) -> Room:
+        """Whether its blocks can be had: beside what was promised to running requests and the
+        watermark; or paid by worse requests, beside what was promised to better ones.
+        """
+        state = self._state
+        if not demand.total:
+            return Room.FREE
+        if self._spare is None:
+            self._spare = state.pool.obtainable - promised(state) - watermark(state)
+        if demand.total <= self._spare:
+            return Room.FREE
+        preempts = state.config.scheduler.enable_preemption
+        if state.is_async:
+            spare = self._spare
+            if preempts:
+                spare = state.pool.obtainable - promised(state, request)
+            return self._preemption.block_room(request, demand.total - spare, demand.shared)
+        # A worse request has fewer victims, and more is promised to better ones.
+        if not preempts or (self._most is not None and demand.total > self._most):
+            return Room.NONE
+        reclaimable = self._preemption.reclaimable(request, demand.shared)
+        payable = state.pool.obtainable + reclaimable - promised(state, request)
+        kept = len(demand.shared) * state.planes  # it may not take what it shares; others may
+        self._most = payable + kept
+        return Room.FREE if demand.total <= payable else Room.NONE

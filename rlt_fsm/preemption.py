@@ -111,11 +111,11 @@ class Preemption:
         coming = self._retiring() if self._state.is_async else []
         if coming and missing <= self._held_alone(coming, keep):
             return Room.RETIRING
-        victims = self._block_victims(requester)
-        if missing <= self._held_alone(victims, keep):
+        if missing <= self.reclaimable(requester, keep):
             return Room.FREE
         if not self._state.is_async or not self._is_enabled:
             return Room.NONE
+        victims = self._block_victims(requester)
         victims += [
             request
             for request in self._state.by_ref.values()
@@ -124,6 +124,10 @@ class Preemption:
             and request.status == "ACTIVE"
         ]
         return Room.IN_FLIGHT if missing <= self._held_alone(victims + coming, keep) else Room.NONE
+
+    def reclaimable(self, requester: Request, keep: list[Page]) -> int:
+        """Blocks, those of `keep` apart, that come free if every worse request gives up its KV."""
+        return self._held_alone(self._block_victims(requester), keep)
 
     def _held_alone(self, requests: list[Request], keep: list[Page]) -> int:
         """Blocks, those of `keep` apart, that nobody but `requests` references."""

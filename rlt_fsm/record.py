@@ -26,7 +26,7 @@ from .events import (
     Submitted,
     VerdictGiven,
 )
-from .log.port import EventStore
+from .log.port import EventRow, EventStore, LogReader
 from .replay import Recorded, recorded
 from .states import Outcome
 
@@ -98,9 +98,25 @@ def read_record(log: EventStore, run_id: int) -> Record:
         return reading.record(msgspec.json.decode(info.model)["name"], info.workload)
     except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AssertionError) as error:
         raise LogError(
-            f"{log.name}: run {run_id} cannot be read after seq {reading.seq} ({error!r}): "
-            "`rlt-audit verify` says what is wrong with it"
+            f"{log.name}: run {run_id} cannot be driven again: "
+            f"{_unreadable(reader, run_id, reading.seq, error)}"
         ) from error
+
+
+def _unreadable(reader: LogReader, run_id: int, read_seq: int, error: Exception) -> str:
+    """What is wrong with the first event that could not be read."""
+    cells = reader.first_after(run_id, read_seq)
+    if cells is None:
+        return f"its header cannot be read ({error!r})"
+    row = EventRow(*cells)
+    trigger = next((move.trigger for move in reader.moves(run_id) if move.move == row.move), "?")
+    place = f"its `{trigger}` at seq {row.seq}"
+    if trigger == "output":
+        told = {"index": row.a, "token": row.b, "exit depth": row.c}
+        missing = " and ".join(name for name, value in told.items() if value is None)
+        if missing:
+            return f"{place} records no {missing}"
+    return f"{place} cannot be read (`rlt-audit verify` says what is wrong)"
 
 
 class _Reading:
@@ -125,8 +141,10 @@ class _Reading:
             case Enqueued(ref, _, exit_depth) if exit_depth is not None:
                 name = self._names[ref]
                 self._exits[name][len(self._answers[name])] = exit_depth
-            case OutputSampled(ref, _, token_id, _, logprob, note):
-                self._answers[self._names[ref]].append(Answer(token_id, logprob, note))
+            case OutputSampled(ref, idx, token_id, exit_depth, logprob, note):
+                name = self._names[ref]
+                self._answers[name].append(Answer(token_id, logprob, note))
+                self._exits[name].setdefault(idx, exit_depth)
             case VerdictGiven():
                 self._has_verdicts = True
             case _:

@@ -19,6 +19,11 @@ class ExitGate:
     def __init__(self, state_rows: int, device: torch.device) -> None:
         self._survival = torch.ones(state_rows, dtype=torch.float32, device=device)
 
+    @property
+    def survival(self) -> Tensor:
+        """S of every state row, fp32 [state rows]: for kernels that fold it on the device."""
+        return self._survival
+
     def reset(self, state_rows: Tensor) -> None:
         """A new token begins in each of `state_rows`: S = 1."""
         self._survival[state_rows] = 1.0

@@ -104,7 +104,8 @@ def prompt_spans(piece: Piece, depth: int) -> tuple[list[Span], list[int]]:
     runs = runs_at(piece, depth)
     offset = piece.first_packed - piece.start
     packed = [offset + position for start, end in runs for position in range(start, end)]
-    return [Span(owner, table, depth, start, end) for start, end in runs], packed
+    state_row = piece.row.state_row
+    return [Span(owner, table, depth, start, end, state_row) for start, end in runs], packed
 
 
 def decode_spans(rows: Iterable[Row]) -> list[Span]:
@@ -113,7 +114,8 @@ def decode_spans(rows: Iterable[Row]) -> list[Span]:
     for row in rows:
         assert row.depth is not None, row.spec.request_id
         position = row.token_start
-        spans.append(Span(owner_of(row), row.block_table, row.depth, position, position + 1))
+        own = (row.block_table, row.depth, position, position + 1, row.state_row)
+        spans.append(Span(owner_of(row), *own))
     return spans
 
 

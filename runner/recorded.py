@@ -40,33 +40,41 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     cut_off: bool
 
 
-def redrive_run(
-    source: EventStore,
-    run_id: int,
-    settings: Mapping[str, str],
-    target: EventLog,
-    on_step: OnStep | None = None,
-) -> Redriven:
-    """Drive today's engine through a recorded run and log it in `target`.
+class Redrive:
+    """A re-drive of a recorded run that can be made; nothing is written before `run`.
 
-    `settings` are `section.field` → value, on top of the recorded configuration.
+    Args:
+        source: the log of the run.
+        run_id: its number.
+        settings: `section.field` → value, on top of the recorded configuration.
 
     Raises:
         ConfigError: settings that cannot be used.
-        LogError: the run cannot be read, or the new one not be written.
+        LogError: the run cannot be read.
     """
-    record = read_record(source, run_id)
-    config = configs.validate(configs.override(record.config, settings))
-    runner = RecordedRunner(record)
-    engine = Engine(
-        runner,
-        config,
-        target,
-        workload=_workload(record, config),
-        verdicts=record.has_verdicts or bool(settings),
-    )
-    cut_off = redrive(engine, record, on_step=on_step)
-    return Redriven(run_id=engine.run_id, unrecorded=runner.unrecorded, cut_off=cut_off)
+
+    def __init__(self, source: EventStore, run_id: int, settings: Mapping[str, str]) -> None:
+        self._record = read_record(source, run_id)
+        self._config = configs.validate(configs.override(self._record.config, settings))
+        RecordedRunner(self._record).start(self._config)
+        self._has_verdicts = self._record.has_verdicts or bool(settings)
+
+    def run(self, target: EventLog, on_step: OnStep | None = None) -> Redriven:
+        """Drive today's engine through the record and log it in `target`.
+
+        Raises:
+            LogError: the new log cannot be written.
+        """
+        runner = RecordedRunner(self._record)
+        engine = Engine(
+            runner,
+            self._config,
+            target,
+            workload=_workload(self._record, self._config),
+            verdicts=self._has_verdicts,
+        )
+        cut_off = redrive(engine, self._record, on_step=on_step)
+        return Redriven(run_id=engine.run_id, unrecorded=runner.unrecorded, cut_off=cut_off)
 
 
 def _workload(record: Record, config: EngineConfig) -> str | None:

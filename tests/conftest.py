@@ -10,6 +10,9 @@ from rlt_fsm import Engine
 
 # Workers whose torch threads wait for each other's take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Triton decides at its import whether kernels are compiled or interpreted on the CPU.
+if os.environ.get("RLT_KERNELS_DEVICE", "cpu") == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
 
 LONG_RUN = 50_000  # events; folding these takes about a quarter of a second
 

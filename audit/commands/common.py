@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 import typer
 
-from rlt_fsm.errors import RltError
+from rlt_fsm.errors import ConfigError, RltError
 
 SHOW_PROGRESS_AFTER_S = 2.0
 REDRAW_EVERY_S = 0.2
@@ -36,6 +36,21 @@ def mistakes_in_one_sentence() -> Iterator[None]:
         raise typer.Exit(Status.USAGE) from error
 
 
+def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+    """What `--set SECTION.FIELD=VALUE` asks for, by field.
+
+    Raises:
+        ConfigError: a pair without `=`.
+    """
+    settings = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
+        settings[path.strip()] = value.strip()
+    return settings
+
+
 def print_json(value: object) -> None:
     """A result for machines, on stdout."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
@@ -55,11 +70,15 @@ class ProgressLine:
 
     def __call__(self, done: int, total: int) -> None:
         """Tell that `done` of `total` events are read."""
+        self.show(f"read {done:,} of {total:,} events ({done / max(1, total):.0%})")
+
+    def show(self, text: str) -> None:
+        """Tell what is going on."""
         if not self._is_watched or self._clock() < self._next:
             return
         self._next = self._clock() + REDRAW_EVERY_S
         self._is_shown = True
-        sys.stderr.write(f"\rread {done:,} of {total:,} events ({done / max(1, total):.0%})\x1b[K")
+        sys.stderr.write(f"\r{text}\x1b[K")
         sys.stderr.flush()
 
     def __enter__(self) -> Self:

@@ -1,5 +1,6 @@
 """Columns of text, for the commands that print some."""
 
+import textwrap
 from collections.abc import Collection, Sequence
 
 
@@ -16,3 +17,15 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> li
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def wrapped(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows as lines of columns; a cell that is wider than `width` goes on in the next line."""
+    broken: list[list[str]] = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell in row]
+        height = max(map(len, cells))
+        broken += [
+            [cell[line] if line < len(cell) else "" for cell in cells] for line in range(height)
+        ]
+    return aligned(broken)

@@ -56,7 +56,8 @@ def render(report: Report) -> str:
         lines.append("  ".join([*cells, row[-1]]).rstrip())
     for part in report.runs:
         lines += _findings(part)
-    return "\n".join([*lines, "", _summary(report)])
+    lines += _unchecked(report)
+    return "\n".join([*lines, "", summary(report)])
 
 
 def _row(part: RunReport) -> tuple[str, ...]:
@@ -70,8 +71,7 @@ def _findings(part: RunReport) -> list[str]:
         return []
     lines = ["", f"run {part.run_id}: findings"]
     for finding in part.findings:
-        lines.append(f"  {_place(finding)}")
-        lines.append(f"      {finding.message}")
+        lines += shown_finding(finding, "  ")
     broken = sum(part.counts.values())
     if broken > len(part.findings):
         by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(part.counts.items()))
@@ -81,6 +81,17 @@ def _findings(part: RunReport) -> list[str]:
     return lines
 
 
+def _unchecked(report: Report) -> list[str]:
+    """What another engine's log does not tell, the same for all its runs."""
+    notes = dict.fromkeys(note for part in report.runs for note in part.unchecked)
+    return ["", *(f"note: {note}" for note in notes)] if notes else []
+
+
+def shown_finding(finding: Finding, head: str) -> list[str]:
+    """Its place, then what is wrong; `head` stands before the place."""
+    return [f"{head}{_place(finding)}", f"      {finding.message}"]
+
+
 def _place(finding: Finding) -> str:
     who = "" if finding.request_id is None else f"  request {finding.request_id}"
     generation = finding.evidence.get("generation", 1)
@@ -88,7 +99,8 @@ def _place(finding: Finding) -> str:
     return f"{finding.invariant:<4} seq {finding.seq}  step {finding.step}{who}{use}"
 
 
-def _summary(report: Report) -> str:
+def summary(report: Report) -> str:
+    """The verdict in one line."""
     rate = f"{report.events:,} events in {report.seconds:.2f} s"
     if report.verdict == "findings":
         first = report.findings[0]

@@ -1,5 +1,7 @@
 """S13: the log itself is whole: every row is there, in order, readable and sealed."""
 
+from itertools import islice
+
 import msgspec
 
 from ..chain import GENESIS, step_digest
@@ -40,24 +42,31 @@ class S13Log(Invariant):
 
     def prepare(self) -> None:
         """Nothing is read; the chain begins at 32 zero bytes."""
-        run = self.recount.run
         self._digest = GENESIS
         self._due_seq = 1
         self._last_step: int | None = None
-        self._names: dict[int | None, str | None] = {
-            ref: f"{row.request_id}#{row.generation}" for ref, row in run.requests.items()
-        }
-        self._names[None] = None
+        self._names: dict[int | None, str | None] = {None: None}
         self._causes = Causes(self.recount, self._wrong_cause)
         self._is_async = self.recount.config.execution.async_scheduling
-        self._phases = self._phase_of_moves()
-        self._texts = {number: move.text() for number, move in run.moves.items()}
-        self._misshown = {n for n, move in run.moves.items() if run.shown[n] != move}
+        self._phases: dict[int, int] = {}
+        self._texts: dict[int, str] = {}
+        self._misshown: set[int] = set()
         self.close_seq: int | None = None
+        self.learn()
 
-    def _phase_of_moves(self) -> dict[int, int]:
-        moves = self.recount.run.moves.items()
-        return {number: PHASES[move.trigger] for number, move in moves if move.trigger in PHASES}
+    def learn(self) -> None:
+        """Take up the requests and moves that the run has named since."""
+        run = self.recount.run
+        for ref in islice(reversed(run.requests), len(run.requests) + 1 - len(self._names)):
+            row = run.requests[ref]
+            self._names[ref] = f"{row.request_id}#{row.generation}"
+        for number in run.moves.keys() - self._texts.keys():
+            move = run.moves[number]
+            self._texts[number] = move.text()
+            if run.shown[number] != move:
+                self._misshown.add(number)
+            if move.trigger in PHASES:
+                self._phases[number] = PHASES[move.trigger]
 
     def handler(self, move: Move) -> Handler | None:
         """The run's own events, and the causes of all others."""
@@ -177,6 +186,8 @@ class S13Log(Invariant):
         if event[SEQ] != 1:
             self._row(event, f"the run is opened again at seq {event[SEQ]}")
             return
+        if event[EXTRA] is None and self.recount.run.is_foreign:
+            return
         told = decode(event[EXTRA], OpenData)
         info = self.recount.run.info
         for name, text, raw in (
@@ -219,7 +230,8 @@ class S13Log(Invariant):
             after = step.events[-1]
             self._row(after, f"seq {after[SEQ]} comes after `close` (seq {self.close_seq})")
         if row is None:
-            if step.has_ended and not step.is_before_recovery:
+            is_due = "step" not in self.recount.run.absent
+            if is_due and step.has_ended and not step.is_before_recovery:
                 self.found_in_step(
                     step, f"Step {step.number} has {len(step.events)} events, but no row in `step`."
                 )
@@ -228,6 +240,8 @@ class S13Log(Invariant):
         last = step.events[-1][SEQ] if step.events else row.last_seq
         self.compare_row(step, row, "first_seq", first)
         self.compare_row(step, row, "last_seq", last)
+        if not row.digest and self.recount.run.is_foreign:
+            return
         names, texts = self._names, self._texts
         digest = step_digest(self._digest, step.number, step.columns, names, texts)
         self._digest = row.digest
@@ -247,7 +261,8 @@ class S13Log(Invariant):
         info = self.recount.run.info
         if self.close_seq is None:
             return
-        if info.digest is not None and info.digest != self._digest.hex():
+        is_sealed = self._digest != GENESIS or not self.recount.run.is_foreign
+        if is_sealed and info.digest is not None and info.digest != self._digest.hex():
             self.found_in_step(
                 last,
                 f"The run's digest is recorded as {info.digest[:16]}…; its last step's is "

@@ -126,6 +126,10 @@ class L2NetProgress(Invariant):
         elif steps >= 4 * self._most_alive + 64 and self._overdue is None:
             self._overdue = self._say_overdue(step, steps, self._most_alive)
 
+    def at_end(self, step: Step) -> None:
+        """Nothing more will come of a stall."""
+        self._settle(step)
+
     def _settle(self, step: Step) -> None:
         """The stall, if there was one, is over: it had no cycle."""
         if self._overdue is not None and not self._is_reported:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rlt_fsm.errors import NotALog
+
 from .port import EventStore
 
 BUSY_TIMEOUT_MS = 5000
@@ -42,14 +44,22 @@ class EventLog(EventStore):
     ) -> "EventLog":
         """A log to read from, also while another process writes it; it must exist.
 
+        An SQLite database of another engine is a log too if it has the public names (contract §4).
+
         Raises:
-            NotALog: the file is something else.
+            NotALog: the file is something else, or lacks what a log needs.
             UnknownSchema: another version wrote it.
             LogUnavailable: it is missing, cannot be opened, or another process locks it.
         """
+        from .foreign_log import ForeignLog, has_public_names  # noqa: PLC0415  # the same
         from .sql_store import SqlStore  # noqa: PLC0415  # SQLAlchemy loads on first use
 
-        return SqlStore(url_or_path, read_only=True, busy_timeout_ms=busy_timeout_ms)
+        try:
+            return SqlStore(url_or_path, read_only=True, busy_timeout_ms=busy_timeout_ms)
+        except NotALog:
+            if not has_public_names(url_or_path):
+                raise
+        return ForeignLog(url_or_path, busy_timeout_ms=busy_timeout_ms)
 
     @staticmethod
     def memory() -> "EventLog":

@@ -141,6 +141,9 @@ class _MemoryReader(LogReader):
     def _run(self, run_id: int) -> _Run | None:
         return self._runs[run_id - 1] if 1 <= run_id <= len(self._runs) else None
 
+    def absent(self) -> None:
+        return
+
     def runs(self) -> list[RunInfo]:
         return [run.info(number) for number, run in enumerate(self._runs, start=1)]
 
@@ -150,11 +153,12 @@ class _MemoryReader(LogReader):
     def edges(self, run_id: int) -> list[EdgeRow]:  # noqa: ARG002  # one table for every run
         return [EdgeRow(row.move, *edge) for row in MOVE_ROWS for edge in edges(row)]
 
-    def requests(self, run_id: int) -> list[RequestRow]:
+    def requests(self, run_id: int, after_ref: int = -1) -> list[RequestRow]:
         run = self._run(run_id)
         if run is None:
             return []
-        return [RequestRow(*row) for row in run.requests[: run.committed_requests]]
+        rows = run.requests[: run.committed_requests]
+        return [RequestRow(*row) for row in rows if row[0] > after_ref]
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         run = self._run(run_id)

@@ -147,6 +147,9 @@ class LogWriter(Protocol):
 class LogReader(Protocol):
     """Reads any run of a log, also while it is written."""
 
+    def absent(self) -> frozenset[str] | None:
+        """What another engine's log has no place for: `view` or `view.column`. None: it is ours."""
+
     def runs(self) -> list[RunInfo]:
         """Every run of the log, by number."""
 
@@ -156,8 +159,8 @@ class LogReader(Protocol):
     def edges(self, run_id: int) -> list[EdgeRow]:
         """What `transition` shows for each move: by number, then status, work, slot, kv."""
 
-    def requests(self, run_id: int) -> list[RequestRow]:
-        """Every request of a run, refused ones too, by ref."""
+    def requests(self, run_id: int, after_ref: int = -1) -> list[RequestRow]:
+        """Every request of a run after a ref, refused ones too, in order of their refs."""
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         """A run's events after `after_seq`, up to the last one committed when this is called."""

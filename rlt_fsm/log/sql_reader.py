@@ -20,7 +20,7 @@ _RUNS: Final = f"SELECT {', '.join(RunInfo._fields)} FROM run ORDER BY run_id"  
 _MOVES: Final = "SELECT * FROM move ORDER BY move_id"
 _EDGES: Final = "SELECT move_id, machine, source, dest FROM move_edge ORDER BY move_id, ordinal"
 _REQUESTS: Final = (
-    "SELECT ref, request_id, generation FROM request_ref WHERE run_id = ? ORDER BY ref"
+    "SELECT ref, request_id, generation FROM request_ref WHERE run_id = ? AND ref > ? ORDER BY ref"
 )
 _LAST_KEY: Final = "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?"
 _CELLS: Final = """SELECT key - ?, step, ticket, t_ns, ref, move, blocks, cause, reason,
@@ -46,6 +46,10 @@ class SqlReader(LogReader):
         self._name = name
         self._connect = connect
 
+    def absent(self) -> None:
+        """The log is our own."""
+        return
+
     def runs(self) -> list[RunInfo]:
         """Every run, by number; the `run` view."""
         return [RunInfo._make(row) for row in self._rows(_RUNS)]
@@ -58,9 +62,9 @@ class SqlReader(LogReader):
         """What `transition` shows for each move, by number."""
         return [EdgeRow._make(row) for row in self._rows(_EDGES)]
 
-    def requests(self, run_id: int) -> list[RequestRow]:
-        """Every request of the run, refused ones too, by ref."""
-        return [RequestRow._make(row) for row in self._rows(_REQUESTS, run_id)]
+    def requests(self, run_id: int, after_ref: int = -1) -> list[RequestRow]:
+        """Every request of the run after a ref, refused ones too."""
+        return [RequestRow._make(row) for row in self._rows(_REQUESTS, run_id, after_ref)]
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
         """The run's events after `after_seq`, up to the last one committed when this is called."""

@@ -70,17 +70,17 @@ class SqlStore(EventLog):
     def _open(self) -> None:
         if self._read_only:
             self._reading = self._engine.connect()
-            is_new = not _is_log(_driver(self._reading), self._name)
+            is_new = not is_log(_driver(self._reading), self._name)
             if is_new:
                 raise NotALog(f"{self._name}: this is not an event log (an empty file)")
             return
         self._writing = self._engine.connect()
         driver = _driver(self._writing)
-        _is_log(driver, self._name)  # before anything is changed
+        is_log(driver, self._name)  # before anything is changed
         for pragma in _WRITER_PRAGMAS:
             driver.execute(pragma)
         with self._writing.begin():
-            if not _is_log(driver, self._name):  # asked again: another process may have made it
+            if not is_log(driver, self._name):  # asked again: another process may have made it
                 for statement in CREATE:
                     self._writing.exec_driver_sql(statement)
             # Changes nothing, but a read-only file refuses it now and not at the first commit.
@@ -140,16 +140,17 @@ class SqlStore(EventLog):
         self._engine.dispose()
 
 
-def _is_log(driver: sqlite3.Connection, name: str) -> bool:
+def is_log(driver: sqlite3.Connection, name: str) -> bool:
     """Whether the database holds a log of a version we know; False where it holds nothing yet.
 
     Raises:
         NotALog: it holds something else.
         UnknownSchema: it holds a log of another version.
     """
-    ((application_id,),) = driver.execute("PRAGMA application_id").fetchall()
-    ((version,),) = driver.execute("PRAGMA user_version").fetchall()
-    ((objects,),) = driver.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    with _one_snapshot(driver):  # or another process makes the log between two of the questions
+        ((application_id,),) = driver.execute("PRAGMA application_id").fetchall()
+        ((version,),) = driver.execute("PRAGMA user_version").fetchall()
+        ((objects,),) = driver.execute("SELECT count(*) FROM sqlite_master").fetchall()
     if (application_id, version, objects) == (0, 0, 0):
         return False
     if application_id != APPLICATION_ID:
@@ -161,6 +162,19 @@ def _is_log(driver: sqlite3.Connection, name: str) -> bool:
             "use the version that wrote it"
         )
     return True
+
+
+@contextmanager
+def _one_snapshot(driver: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside is of one moment; inside a transaction it is anyway."""
+    if driver.in_transaction:
+        yield
+        return
+    driver.execute("BEGIN")
+    try:
+        yield
+    finally:
+        driver.execute("ROLLBACK")
 
 
 def _add_moves(connection: Connection, rows: Sequence[MoveRow]) -> None:

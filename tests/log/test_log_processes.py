@@ -2,13 +2,17 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing, suppress
 
 from log_rows import HEADER, MOVE_TEXTS, grow_events, step_row
 
+from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.digest import FIRST_DIGEST, move_texts, request_names, step_digest
 from rlt_fsm.log.event_log import EventLog
+from rlt_fsm.log.sql_store import is_log
 
 WRITER = """
 import sys
@@ -125,6 +129,33 @@ def test_a_slow_reader_keeps_nobody_from_writing_or_closing(log_path):
         log.close()
         assert sum(1 for _ in slow) == 9999
         assert other.reader().runs()[0].last_seq == 11_000
+
+
+def test_a_log_made_while_it_is_being_recognised_is_recognised(log_path):
+    class Raced(sqlite3.Connection):
+        """Somebody else makes the log right after the first question, if they can."""
+
+        asked = False
+
+        def execute(self, statement, *parameters):
+            found = super().execute(statement, *parameters)
+            if statement == "PRAGMA application_id" and not Raced.asked:
+                Raced.asked = True
+                rows = found.fetchall()
+                with suppress(LogUnavailable):
+                    EventLog.open(log_path, busy_timeout_ms=1).close()
+                return Answered(rows)
+            return found
+
+    log_path.touch()
+    with closing(sqlite3.connect(log_path, factory=Raced, isolation_level=None)) as driver:
+        assert is_log(driver, "run.db") in {False, True}
+    assert Raced.asked
+
+
+class Answered(list):
+    def fetchall(self):
+        return self
 
 
 def test_several_processes_may_write_runs_into_one_new_file_at_once(log_path):

@@ -7,29 +7,15 @@ from NOT_HERE to the engine, and its scenarios begin to run.
 from pathlib import Path
 
 import pytest
+from scenario_runs import NOT_HERE, run
 
 import audit
-from rlt_fsm import ConfigError, Engine, EventLog
+from rlt_fsm import ConfigError, EventLog
 from rlt_fsm.config import validate
-from rlt_fsm.drive import check, drive
-from rlt_fsm.prompts import script
-from rlt_fsm.workload import Workload, load, needs, parse, to_json
-from runner.sim import SimRunner
+from rlt_fsm.drive import check
+from rlt_fsm.workload import load, needs, parse, to_json
 
 FILES = sorted((Path(__file__).parent / "data").glob("*.json"))
-NOT_HERE = {"speculative"}  # what this version's engine refuses to be configured with
-
-
-def run(workload: Workload, log: EventLog):
-    runner = SimRunner(
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
-    with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:
-        return drive(engine, workload, runner_faults=runner)
 
 
 @pytest.fixture(params=FILES, ids=[file.stem for file in FILES])

@@ -1,0 +1,98 @@
+"""`rlt-audit watch`: findings of a run as they land, while another process writes it."""
+
+import sys
+import time
+from typing import Annotated
+
+import msgspec
+import typer
+
+from audit.findings import Finding
+from audit.verify import Report
+from audit.watch import LOOK_EVERY_S, PATIENCE_S, watch
+
+from .common import mistakes_in_one_sentence
+from .verify import STATUS_OF, shown_finding, summary
+
+HELP = """Follow a run that another process is writing, and report what is wrong as it lands.
+
+Example: rlt-audit watch run.db
+
+The file, and the run in it, may appear later. The watch ends with the run: when it is closed, when
+the process that wrote it is gone, or, where that cannot be told, after --patience seconds of
+silence. Ctrl-C ends it too.
+
+Exit status: 0 clean, 1 findings, 2 the log cannot be read or never came, 3 inconclusive (the run
+has no end).
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command(name="watch", help=HELP)(_watch)
+
+
+def _watch(
+    db: Annotated[str, typer.Argument(help="The log's file.", metavar="DB")],
+    run: Annotated[
+        int | None, typer.Option(help="The run; by default the newest.", metavar="N")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(help="Seconds to wait for a file or a run.", metavar="S", min=0)
+    ] = PATIENCE_S,
+    look_every: Annotated[
+        float, typer.Option(help="Seconds between two looks.", metavar="S", min=0.01, max=60)
+    ] = LOOK_EVERY_S,
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print findings, then the report, as lines of JSON.")
+    ] = False,
+) -> None:
+    tell = _as_json if as_json else _as_text
+    with mistakes_in_one_sentence():
+        report = watch(
+            db,
+            run,
+            found=tell,
+            seen=_Progress(),
+            patience_s=patience,
+            look_every_s=look_every,
+        )
+    if as_json:
+        typer.echo(msgspec.json.encode(report).decode())
+    else:
+        typer.echo(render(report))
+    raise typer.Exit(STATUS_OF[report.verdict])
+
+
+def _as_text(finding: Finding) -> None:
+    typer.echo("\n".join(shown_finding(finding, "")))
+    sys.stdout.flush()
+
+
+def _as_json(finding: Finding) -> None:
+    typer.echo(msgspec.json.encode(finding).decode())
+    sys.stdout.flush()
+
+
+def render(report: Report) -> str:
+    """The last line of a watch: what it came to."""
+    if not report.runs:
+        return "inconclusive: no run has begun"
+    (part,) = report.runs
+    why = f": {part.why}" if part.why is not None else ""
+    return f"run {part.run_id}, {part.steps:,} steps: {summary(report)}{why}"
+
+
+class _Progress:
+    """A line on stderr, once a second, where a person watches."""
+
+    def __init__(self) -> None:
+        self._is_watched = sys.stderr.isatty()
+        self._next = 0.0
+
+    def __call__(self, seq: int) -> None:
+        if self._is_watched and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1
+            sys.stderr.write(f"\rchecked up to seq {seq:,}\x1b[K")
+            sys.stderr.flush()
