@@ -19,7 +19,8 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="NAME",
-        help="eager, graphed, full, adaptive, no-refill or log-off; repeat it.",
+        help="eager, graphed, full, adaptive, full-sync, adaptive-sync, no-refill or log-off; "
+        "repeat it.",
     ),
 ]
 Shapes = Annotated[
@@ -65,7 +66,7 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
         log_to_stderr("warning")
         status = StatusLine()
         with mistakes_as_sentences("nothing was written"):
-            from .bench.arms import Plan, run_plan  # noqa: PLC0415  # torch loads only here
+            from .bench.arms import BenchResult, Plan, run_plan  # noqa: PLC0415  # torch loads only here
             from .bench.tables import as_text  # noqa: PLC0415  # the same
 
             plan = Plan(
@@ -78,13 +79,19 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
                 requests=requests,
                 steps=not no_steps,
             )
-            result = run_plan(plan, verdict, status.show)
+
+            def keep(so_far: BenchResult) -> None:
+                if out is not None:
+                    Path(out).write_text(_as_json(so_far) + "\n", encoding="utf-8")
+
+            result = run_plan(plan, verdict, status.show, keep)
             status.clear()
-        text = msgspec.json.format(msgspec.json.encode(result), indent=1).decode()
-        if out is not None:
-            Path(out).write_text(text + "\n", encoding="utf-8")
-        typer.echo(text if json else as_text(result))
+        typer.echo(_as_json(result) if json else as_text(result))
         has_failed = any(line.problems for line in result.arms)
         raise typer.Exit(NO if has_failed else OK)
 
     return bench
+
+
+def _as_json(result: msgspec.Struct) -> str:
+    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()

@@ -68,7 +68,7 @@ class DeviceExecutor(Executor):
             torch.zeros(capacity, dtype=torch.float32, device=device),
             torch.zeros(capacity, dtype=torch.int64, device=device),
             torch.zeros(capacity, dtype=torch.float32, device=device),
-            torch.zeros(state_rows, dtype=torch.int64, device=device),
+            resident.tokens,
         )
 
     def steps(self) -> dict[str, Callable[[int], object]]:
@@ -105,13 +105,13 @@ class DeviceExecutor(Executor):
         match batch.works:
             case (WorkKey.DECODE_PRELUDE,):
                 return self._decode_prelude(batch)
-            case (WorkKey.DECODE_RECURRENT,) if not self._resident.gate.is_delayed:
+            case (WorkKey.DECODE_RECURRENT,):
                 return self._decode_loop(batch)
             case (WorkKey.DECODE_CODA,):
                 return self._decode_coda(batch)
             case _:
                 result = super().run(batch)
-                return Pending(lambda: result)
+                return Pending(batch.ticket, lambda: result)
 
     # ---- decode steps ------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class DeviceExecutor(Executor):
         slots = [row.state_row for row in rows]
         self.inputs.send(prelude_columns(slots, [row.last_token for row in rows], count))
         self._launch("prelude", count)
-        return Pending(lambda: BatchResult(batch.ticket))
+        return Pending(batch.ticket, lambda: BatchResult(batch.ticket))
 
     def _decode_loop(self, batch: Batch) -> Pending:
         rows = batch.rows
@@ -143,7 +143,7 @@ class DeviceExecutor(Executor):
         def finish(exits: list[int]) -> BatchResult:
             return BatchResult(batch.ticket, exits=[bool(leaves) for leaves in exits])
 
-        return Pending(finish, self._outputs.exits[: len(rows)])
+        return Pending(batch.ticket, finish, self._outputs.exits[: len(rows)])
 
     def _decode_coda(self, batch: Batch) -> Pending:
         rows = batch.rows
@@ -167,7 +167,7 @@ class DeviceExecutor(Executor):
             return BatchResult(batch.ticket, token_ids=tokens, logprobs=logprobs)
 
         own = slice(0, len(rows))
-        return Pending(finish, self._outputs.tokens[own], self._outputs.logprobs[own])
+        return Pending(batch.ticket, finish, self._outputs.tokens[own], self._outputs.logprobs[own])
 
     def _keep_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:

@@ -17,7 +17,8 @@ class Pending:
     The copies are the batch's own: later batches may overwrite what they were made from.
     """
 
-    def __init__(self, finish: Finish, *outputs: Tensor) -> None:
+    def __init__(self, ticket: int, finish: Finish, *outputs: Tensor) -> None:
+        self._ticket = ticket
         self._finish = finish
         is_cuda = any(output.is_cuda for output in outputs)
         if is_cuda:
@@ -34,8 +35,11 @@ class Pending:
         return self._copied is None or bool(self._copied.query())  # type: ignore[no-untyped-call]  # torch's
 
     def result(self) -> BatchResult:
-        """The batch's result, when it is there."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        """The batch's result, when it is there; an `error` where the device failed it."""
+        try:
+            if self._copied is not None:
+                self._copied.synchronize()
+        except RuntimeError as error:
+            return BatchResult(self._ticket, error=f"device-error kind={type(error).__name__}")
         lists: list[list[Any]] = [output.tolist() for output in self._outputs]
         return self._finish(*lists)

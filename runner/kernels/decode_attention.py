@@ -28,28 +28,51 @@ def product(a, b, summed, WIDEN: tl.constexpr):
 
 
 @triton.jit
+def _tile(
+    keys, values, block, positions, end, head, stride_block, stride_position,
+    HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
+    """K and V of one tile of positions whose blocks are known; zero from `end` on."""
+    dims = tl.arange(0, HEAD_PAD)
+    at = block * stride_block + (positions % BLOCK_SIZE) * stride_position + head * HEAD_DIM
+    at = at[:, None] + dims[None, :]
+    mask = (positions < end)[:, None] & (dims < HEAD_DIM)[None, :]
+    return tl.load(keys + at, mask=mask, other=0.0), tl.load(values + at, mask=mask, other=0.0)
+
+
+@triton.jit
+def _blocks(table, positions, end, BLOCK_SIZE: tl.constexpr):
+    return tl.load(table + positions // BLOCK_SIZE, mask=positions < end, other=0).to(tl.int64)
+
+
+@triton.jit
 def _one_head(
     q, keys, values, table, start, end, head, stride_block, stride_position, scale,
     HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One query head. Each of TILE lanes keeps a softmax of its own; they meet once, at the end."""
-    lanes = tl.arange(0, TILE)
+    """One query head. Each of TILE lanes keeps a softmax of its own; they meet once, at the end.
+
+    While a tile is worked on, the next one is on its way, and the page numbers of the one after.
+    """
     dims = tl.arange(0, HEAD_PAD)
-    in_head = dims < HEAD_DIM
-    query = tl.load(q + dims, mask=in_head, other=0.0).to(tl.float32) * scale
+    query = tl.load(q + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
     peak = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     summed = tl.zeros([TILE, HEAD_PAD], tl.float32)
-    for first in range(start, end, TILE):
-        positions = first + lanes
-        live = positions < end
-        at = page_addresses(table, positions, live, stride_block, stride_position, BLOCK_SIZE)
-        at = (at + head * HEAD_DIM)[:, None] + dims[None, :]
-        mask = live[:, None] & in_head[None, :]
-        key = tl.load(keys + at, mask=mask, other=0.0)
-        value = tl.load(values + at, mask=mask, other=0.0)
+    positions = start + tl.arange(0, TILE)
+    key, value = _tile(
+        keys, values, _blocks(table, positions, end, BLOCK_SIZE), positions, end, head,
+        stride_block, stride_position, HEAD_DIM, HEAD_PAD, BLOCK_SIZE,
+    )  # fmt: skip
+    block = _blocks(table, positions + TILE, end, BLOCK_SIZE)
+    for _ in range(start, end, TILE):
+        next_key, next_value = _tile(
+            keys, values, block, positions + TILE, end, head, stride_block, stride_position,
+            HEAD_DIM, HEAD_PAD, BLOCK_SIZE,
+        )  # fmt: skip
+        block = _blocks(table, positions + 2 * TILE, end, BLOCK_SIZE)
         score = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
-        score = tl.where(live, score, float("-inf"))
+        score = tl.where(positions < end, score, float("-inf"))
         new_peak = tl.maximum(peak, score)
         # A lane that never had a position keeps -inf: subtract 0 there, for inf - inf is NaN.
         base = tl.where(new_peak == float("-inf"), 0.0, new_peak)
@@ -58,6 +81,8 @@ def _one_head(
         total = total * decay + weight
         summed = summed * decay[:, None] + weight[:, None] * value.to(tl.float32)
         peak = new_peak
+        positions += TILE
+        key, value = next_key, next_value
     top = tl.max(peak, axis=0)
     share = tl.exp2(peak - tl.where(top == float("-inf"), 0.0, top))
     return tl.sum(summed * share[:, None], axis=0), top, tl.sum(total * share, axis=0)
@@ -110,7 +135,8 @@ def _decode(
     HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, SPLITS: tl.constexpr,
     WIDEN: tl.constexpr,
 ):  # fmt: skip
-    row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    # Heads of one row next to each other: they read the same pages.
+    head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(slots + row)
     length = tl.where(slot < 0, 0, tl.load(positions + row) + 1)
     per_split = tl.cdiv(tl.cdiv(length, TILE), SPLITS) * TILE
@@ -188,14 +214,15 @@ def decode_attention(
             (count, heads, splits, head_dim), dtype=torch.float32, device=q.device
         )
         sums = torch.empty((count, heads, splits, 2), dtype=torch.float32, device=q.device)
-    _decode[(count, kv_heads, splits)](
+    tile, warps = (16, 2) if group == 1 else (32, 4)
+    _decode[(kv_heads, splits, count)](
         q, keys, values, out, partial, sums,
         rows.tables, rows.slots, rows.planes, rows.positions,
         q.stride(0), keys.stride(0), keys.stride(1),
         rows.tables.stride(0), rows.tables.stride(1), head_dim**-0.5 * 1.4426950408889634,
         KV_HEADS=kv_heads, GROUP=group, GROUP_PAD=max(16, power_of_two(group)),
         HEAD_DIM=head_dim, HEAD_PAD=head_pad, BLOCK_SIZE=block_size,
-        TILE=32, SPLITS=splits, WIDEN=not q.is_cuda, num_warps=4,
+        TILE=tile, SPLITS=splits, WIDEN=not q.is_cuda, num_warps=warps,
     )  # fmt: skip
     if splits > 1:
         _join[(count * heads,)](

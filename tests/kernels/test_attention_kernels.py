@@ -127,4 +127,6 @@ def test_k_and_v_are_stored_where_the_rows_lie_and_nowhere_else(shape):
 
 
 def test_small_batches_are_split_and_large_ones_are_not():
-    assert [choose_splits(rows, 16, 132) for rows in (1, 4, 32, 128, 1024)] == [16, 16, 2, 1, 1]
+    assert [choose_splits(rows, 16, 132) for rows in (1, 4, 8, 16, 32, 1024)] == [
+        *(16, 8, 4, 2, 1, 1)
+    ]
