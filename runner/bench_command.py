@@ -4,6 +4,7 @@ A part of the composition root `cli.py`; what is measured lives in `bench/`.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,7 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
         log_to_stderr("warning")
         status = StatusLine()
         with mistakes_as_sentences("nothing was written"):
-            from .bench.arms import BenchResult, Plan, run_plan  # noqa: PLC0415  # torch loads only here
+            from .bench.arms import Plan, run_plan  # noqa: PLC0415  # torch loads only here
             from .bench.tables import as_text  # noqa: PLC0415  # the same
 
             plan = Plan(
@@ -79,12 +80,7 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
                 requests=requests,
                 steps=not no_steps,
             )
-
-            def keep(so_far: BenchResult) -> None:
-                if out is not None:
-                    Path(out).write_text(_as_json(so_far) + "\n", encoding="utf-8")
-
-            result = run_plan(plan, verdict, status.show, keep)
+            result = run_plan(plan, verdict, status.show, partial(_keep, out))
             status.clear()
         typer.echo(_as_json(result) if json else as_text(result))
         has_failed = any(line.problems for line in result.arms)
@@ -95,3 +91,8 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
 
 def _as_json(result: msgspec.Struct) -> str:
     return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()
+
+
+def _keep(out: str | None, result: msgspec.Struct) -> None:
+    if out is not None:
+        Path(out).write_text(_as_json(result) + "\n", encoding="utf-8")

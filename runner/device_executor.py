@@ -59,6 +59,9 @@ class DeviceExecutor(Executor):
         self._paged = attention
         self._kernels = attention.kernels
         self._fused = loop
+        # Where bits may not depend on the batch, decode rows are computed as prompt rows are.
+        heads = model.config.num_attention_heads, model.config.num_key_value_heads
+        self._writes_while_attending = heads[0] == heads[1] and not options.one_row_per_call
         self._graphs: DecodeGraphs | None = None
         state_rows, device = resident.hidden.shape[0], cache.device
         capacity = loop.padded(state_rows)
@@ -199,12 +202,19 @@ class DeviceExecutor(Executor):
         rows = PagedRows(self._paged.tables.tensor, step.slots, step.planes, step.positions)
         splits = self._paged.splits(count)
 
-        def attend(layer: int, q: Tensor, out: Tensor) -> None:
+        rotation, kernels = self._fused.rotation, self._kernels
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
             keys, values = cache.keys[:, layer], cache.values[:, layer]
-            self._kernels.decode_attention(q, keys, values, rows, out, splits=splits)
+            if self._writes_while_attending:
+                own = (q, k, v, keys, values, rows, rotation, out)
+                kernels.decode_and_write(*own, splits=splits)
+            else:
+                kernels.write_kv(q, k, v, keys, values, rows, rotation)
+                kernels.decode_attention(q, keys, values, rows, out, splits=splits)
 
         x, y = self._fused.first_norm(resident.hidden, step.slots)
-        y = self._fused.run(x, y, rows, attend)
+        y = self._fused.run(x, y, attend)
         gate, out = self._model.model.early_exit_gate, self._outputs
         self._kernels.route_exits(
             y, gate.weight[0], gate.bias, step.slots, step.thresholds, resident.hidden,
@@ -233,7 +243,13 @@ class DeviceExecutor(Executor):
         if padding:
             slots[count:] = -1
         x, y = self._fused.first_norm(hidden, slots)
-        normed = self._fused.run(x, y, call.rows, call.attend)[:count]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+            keys, values = self._cache.keys[:, layer], self._cache.values[:, layer]
+            self._kernels.write_kv(q, k, v, keys, values, call.rows, self._fused.rotation)
+            call.attend(layer, q, out)
+
+        normed = self._fused.run(x, y, attend)[:count]
         gate = self._model.model.early_exit_gate
         logits = (normed.float() * gate.weight[0].float()).sum(dim=-1) + gate.bias.float()
         return normed, logits
@@ -259,7 +275,6 @@ def start_device_executor(
     attention.tables.reserve(resident.hidden.shape[0], pages)
     loop = FusedLoop(
         model,
-        cache,
         attention.kernels,
         positions=max_model_len,
         batch_invariant=options.one_row_per_call,
