@@ -2,9 +2,11 @@
 
 from rlt_fsm.states import WorkKey
 
+from ..decode_streaks import DecodeStreaks
 from ..facts import BlockData, decode
 from ..legality import Move
 from ..reader import EXTRA, REF, TICKET, A, B, C, D, E, Event
+from ..streaks import Together
 from ..token_progress import TokenProgress
 from .base import Handler, Invariant
 
@@ -66,6 +68,10 @@ class S7Ranges(Invariant):
         if dest in (WorkKey.DECODE_PRELUDE, WorkKey.SPECULATIVE) and source in PROMPT_KEYS:
             return self._coda_skipped
         return None
+
+    def together(self, move: Move) -> Together | None:
+        """Decode rows, the end of their loops, and outputs."""
+        return DecodeStreaks(self._progress, self._depths).together(move)
 
     # ---- a request enters, leaves, starts anew -----------------------------------------------
 
