@@ -102,8 +102,9 @@ class Recount:
         self.requests: list[Request | None] = [None] * size
         # By ref (None: events of tickets and the run), written by the pass after each event.
         self.latest_seq: dict[int | None, int] = {}
-        # By ref, written by S8: outputs so far.
+        # By ref, written by S8: outputs so far, and with the one that is being sampled.
         self.outputs: list[int] = [0] * size
+        self.scheduled_outputs: list[int] = [0] * size
         # By ref from `admit` to `retire`, written by S7.
         self.progress: dict[int, TokenProgress] = {}
         # Written by S6 (rows) and S11 (states).
@@ -135,6 +136,7 @@ class Recount:
         self.kv += [NONE] * more
         self.requests += [None] * more
         self.outputs += [0] * more
+        self.scheduled_outputs += [0] * more
         self.last_ticket += [-1] * more
         self.blocks.grow(more)
         self._refs = None

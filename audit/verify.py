@@ -95,6 +95,18 @@ def verify(
         )
 
 
+class _Handlers(dict[int, tuple[Handler, ...]]):
+    """Who listens to each move of a log, found when the first event of it comes."""
+
+    def __init__(self, find: Callable[[int], tuple[Handler, ...]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, number: int) -> tuple[Handler, ...]:
+        found = self[number] = self._find(number)
+        return found
+
+
 class Pass:
     """One reading of one run."""
 
@@ -102,7 +114,8 @@ class Pass:
         self, run: RunLog, progress: Progress | None = None, *, one_by_one: bool = False
     ) -> None:
         self._run = run
-        self._one_by_one = one_by_one  # the reference: no streaks
+        # The reference: no streaks. What may come of work in flight is told one by one only.
+        self._one_by_one = one_by_one or run.config.execution.async_scheduling
         self._progress = progress
         self._findings = Findings()
         self._recount = Recount(run)
@@ -110,8 +123,8 @@ class Pass:
         left_out = unrecorded.left_out(run.absent)
         rules = [rule for rule in ALL if rule.id not in left_out]
         self._invariants = [rule(self._recount, self._findings) for rule in rules]
-        self._handlers = {number: self._listeners(number) for number in run.moves}
-        self._together = {number: self._judges(number) for number in run.moves}
+        self._handlers = _Handlers(self._listeners)
+        self._together: dict[int, list[Together]] = {}
         self._step = Step(0, [], None)
         self._events = self._steps = self._last_seq = 0
 
@@ -132,13 +145,16 @@ class Pass:
 
     def _judges(self, number: int) -> list[Together]:
         """Those of every rule that listens to a move, if they all judge its streaks."""
-        move = self._run.moves[number]
-        if move.trigger in self._own_handlers():
-            return []
-        rules = [rule for rule in (*self._invariants, self._log_rule) if rule.handler(move)]
-        judges = [rule.together(move) for rule in rules]
-        together = [judge for judge in judges if judge is not None]
-        return together if len(together) == len(judges) else []
+        known = self._together.get(number)
+        if known is None:
+            move = self._run.moves[number]
+            own = move.trigger in self._own_handlers()
+            rules = [rule for rule in (*self._invariants, self._log_rule) if rule.handler(move)]
+            judges = [None if own else rule.together(move) for rule in rules]
+            together = [judge for judge in judges if judge is not None]
+            known = together if len(together) == len(judges) else []
+            self._together[number] = known
+        return known
 
     def _note_ticket(self, event: Event) -> None:
         self._step.ticket = event[TICKET]
@@ -158,9 +174,6 @@ class Pass:
         """Take up what the run has named since: its requests and moves."""
         self._recount.grow()
         self._log_rule.learn()
-        for number in self._run.moves.keys() - self._handlers.keys():
-            self._handlers[number] = self._listeners(number)
-            self._together[number] = self._judges(number)
 
     @property
     def is_over(self) -> bool:
@@ -238,9 +251,9 @@ class Pass:
     def _take_stretches(self, step: Step) -> None:
         """The same, but for streaks of which every rule says at one go that nothing is wrong."""
         for move, start, end in stretches(step.columns[MOVE]):
-            judges = self._together[move] if end - start >= SHORTEST else None
+            judges = self._judges(move) if end - start >= SHORTEST else []
             streak = streak_of(step, start, end) if judges else None
-            if streak is None or not judges or not _all_hold(judges, streak):
+            if streak is None or not _all_hold(judges, streak):
                 self._take_events(step.events(start, end))
                 continue
             for judge in judges:

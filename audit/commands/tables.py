@@ -23,7 +23,7 @@ def wrapped(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """Rows as lines of columns; a cell that is wider than `width` goes on in the next line."""
     broken: list[list[str]] = []
     for row in rows:
-        cells = [textwrap.wrap(cell, width) or [""] for cell in row]
+        cells = [textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell in row]
         height = max(map(len, cells))
         broken += [
             [cell[line] if line < len(cell) else "" for cell in cells] for line in range(height)
