@@ -165,7 +165,7 @@ class S7Ranges(Invariant):
         progress.last = (depth, event[C])
 
     def _check_replay(self, event: Event, progress: TokenProgress) -> None:
-        progress.is_replayed = bool(event[E])
+        progress.is_replayed = bool(int(event[E]))  # NULL is neither
         if event[E] and not progress.was_rewound:
             self._wrong(event, "is marked as a replay", "nothing of it was lost")
 
@@ -208,14 +208,14 @@ class S7Ranges(Invariant):
         if progress is None:
             return
         progress.loops = 0
-        if event[B] != progress.position or event[C] != 1 or event[E] or event[D] is not None:
+        if event[B] != progress.position or event[C] != 1 or int(event[E]) or event[D] is not None:
             self._wrong_token(event, progress)
 
     def _decode_depth(self, event: Event) -> None:
         progress = self._progress.get(event[REF])
         if progress is None:
             return
-        if event[B] != progress.position or event[C] != 1 or event[E]:
+        if event[B] != progress.position or event[C] != 1 or int(event[E]):
             self._wrong_token(event, progress)
         depth = event[D]
         if depth != progress.loops:
@@ -236,7 +236,7 @@ class S7Ranges(Invariant):
         progress = self._progress.get(event[REF])
         if progress is None:
             return
-        if event[B] != progress.position or event[C] != 1 or event[E] or event[D] is not None:
+        if event[B] != progress.position or event[C] != 1 or int(event[E]) or event[D] is not None:
             self._wrong_token(event, progress)
         progress.position += 1
 
