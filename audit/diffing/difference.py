@@ -1,6 +1,6 @@
 """Where two runs part: the place, the state of both sides before and after, and what each chose."""
 
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Final, Literal
 
 import msgspec
@@ -87,7 +87,7 @@ def of_schedule(a: Side, b: Side, turn_a: Turn | None, turn_b: Turn | None) -> D
     step = min(turn.step for turn in (turn_a, turn_b) if turn is not None)
     here_a = turn_a if turn_a is not None and turn_a.step == step else None
     here_b = turn_b if turn_b is not None and turn_b.step == step else None
-    subject = _first_other_row(here_a, here_b)
+    subject = _first_other_entry(a, b, step) or _first_other_row(here_a, here_b)
     return Difference(
         level="schedule",
         step=step,
@@ -158,7 +158,7 @@ def _parted(name: str, a: Account, b: Account) -> OutputPair | None:
 
 def _there(side: Side, seq: int | None, step: int, what: str, subject: str | None) -> There:
     """A side around a step; `seq` None: before what it decided there."""
-    replay = side.replay()
+    replay = side.states
     is_over = step > replay.last_step
     here = min(step, replay.last_step)
     first_seq = replay.last_seq_of(here - 1) + 1 if here else 1
@@ -224,6 +224,25 @@ def _turn_in_words(turn: Turn | None) -> str:
         tokens = f" ({row.token_count} tokens)" if row.token_count > 1 else ""
         by_work.setdefault(row.work, []).append(shown(row.request) + tokens)
     return "; ".join(f"{work}: {', '.join(names)}" for work, names in by_work.items())
+
+
+def _first_other_entry(a: Side, b: Side, step: int) -> str | None:
+    """A request that one side let in in a step, and the other did not."""
+    ones, others = _let_in(a, step), _let_in(b, step)
+    for names, there in ((ones, others), (others, ones)):
+        for name in names:
+            if name not in there:
+                return name
+    return None
+
+
+def _let_in(side: Side, step: int) -> list[str]:
+    replay = side.states
+    if step > replay.last_step:
+        return []
+    first_seq = replay.last_seq_of(step - 1) + 1 if step else 1
+    events = takewhile(lambda event: event[STEP] == step, side.events(first_seq - 1))
+    return [side.name(e) or "?" for e in events if side.move(e).trigger in ("admit", "resume")]
 
 
 def _first_other_row(a: Turn | None, b: Turn | None) -> str | None:
