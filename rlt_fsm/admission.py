@@ -41,6 +41,7 @@ class Admission:
         scan = waiting.first(limits.admission_scan_limit)
         left_behind: list[Request] = []
         has_preempted = False
+        room = _Room(self._state, self._preemption)
         for i, request in enumerate(scan):
             if has_preempted and (victim := self._better_victim(request, left_behind)):
                 self._verdicts.give(scan[i:], f"behind id={victim.spec.request_id}")
@@ -49,9 +50,10 @@ class Admission:
                 self._verdicts.give(scan[i:], "no-slot")
                 return
             demand = entry_demand(self._state, request)
-            if self._is_affordable(request, demand):
+            if room.has(request, demand):
                 before = len(waiting)
                 self._enter(request, demand)
+                room = _Room(self._state, self._preemption)
                 has_preempted |= len(waiting) >= before
             else:
                 left_behind.append(request)
@@ -67,21 +69,6 @@ class Admission:
         """Who waits before a request without having been looked at: it was running until now."""
         ahead = self._state.waiting.ahead_of(request.order_key)
         return next((other for other in ahead if other not in left_behind), None)
-
-    def _is_affordable(self, request: Request, demand: Demand) -> bool:
-        """Whether its blocks can be had: beside what was promised to running requests and the
-        watermark; or paid by worse requests, beside what was promised to better ones.
-        """
-        state = self._state
-        if not demand.total:
-            return True
-        obtainable = state.pool.obtainable
-        if demand.total + promised(state) + watermark(state) <= obtainable:
-            return True
-        if not state.config.scheduler.enable_preemption:
-            return False
-        reclaimable = self._preemption.reclaimable(request, demand.shared)
-        return demand.total + promised(state, request) <= obtainable + reclaimable
 
     def _enter(self, request: Request, demand: Demand) -> None:
         self._preemption.free_slot(request)
@@ -119,3 +106,39 @@ class Admission:
         self._runner.unpark(request.spec, request.state_row)
         if was_offloaded:
             self._runner.reload(request.spec, request.block_table)
+
+
+class _Room:
+    """The blocks that can be had until somebody enters; asked for ever worse requests.
+
+    What all of them share is counted once, or a scan would count every live request for each
+    waiting one.
+    """
+
+    def __init__(self, state: EngineState, preemption: Preemption) -> None:
+        self._state = state
+        self._preemption = preemption
+        self._spare: int | None = None  # without preempting anybody
+        self._most: int | None = None  # with preempting, for the worst request asked for so far
+
+    def has(self, request: Request, demand: Demand) -> bool:
+        """Whether its blocks can be had: beside what was promised to running requests and the
+        watermark; or paid by worse requests, beside what was promised to better ones.
+        """
+        state = self._state
+        if not demand.total:
+            return True
+        if self._spare is None:
+            self._spare = state.pool.obtainable - promised(state) - watermark(state)
+        if demand.total <= self._spare:
+            return True
+        if not state.config.scheduler.enable_preemption:
+            return False
+        # A worse request has fewer victims, and more is promised to better ones.
+        if self._most is not None and demand.total > self._most:
+            return False
+        reclaimable = self._preemption.reclaimable(request, demand.shared)
+        payable = state.pool.obtainable + reclaimable - promised(state, request)
+        kept = len(demand.shared) * state.planes  # it may not take what it shares; others may
+        self._most = payable + kept
+        return demand.total <= payable

@@ -32,6 +32,16 @@ class ExitGate:
         self._mode = mode
         self._survival = torch.ones(state_rows, dtype=torch.float32, device=device)
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether answers are those of the loop before."""
+        return self._mode == "ouro_delayed"
+
+    @property
+    def survival(self) -> Tensor:
+        """S of every state row, fp32 [state rows]: for kernels that fold it on the device."""
+        return self._survival
+
     def reset(self, state_rows: Tensor) -> None:
         """A new token begins in each of `state_rows`: S = 1."""
         self._survival[state_rows] = 1.0
@@ -45,7 +55,7 @@ class ExitGate:
         before = self._survival[state_rows]
         after = before * (1.0 - torch.sigmoid(logits.float()))
         self._survival[state_rows] = after
-        is_delayed = self._mode == "ouro_delayed"
+        is_delayed = self.is_delayed
         exited_mass = 1.0 - (before if is_delayed else after)
         thresholds = torch.tensor([row.exit_threshold for row in rows], dtype=torch.float32)
         reached: list[bool] = (exited_mass >= thresholds.to(exited_mass.device)).tolist()

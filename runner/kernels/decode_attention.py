@@ -201,9 +201,3 @@ def decode_attention(
         _join[(count * heads,)](
             partial, sums, out, HEAD_DIM=head_dim, HEAD_PAD=head_pad, SPLITS=splits, num_warps=1
         )
-
-
-def choose_splits(rows: int, kv_heads: int, processors: int) -> int:
-    """Programs per row and KV head that fill the device: about eight per multiprocessor."""
-    wanted = max(1, 8 * processors // max(1, rows * kv_heads))
-    return min(16, power_of_two(wanted + 1) // 2)

@@ -16,6 +16,7 @@ ALLOWED = {
     "rlt_fsm.errors",
     "rlt_fsm.log.event_log",
     "rlt_fsm.log.port",
+    "rlt_fsm.log.presence",
     "rlt_fsm.machines",
     "rlt_fsm.states",
 }

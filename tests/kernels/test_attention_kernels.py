@@ -5,8 +5,9 @@ import torch
 from kernels.paged import DTYPES, ON_GPU, Pool, assert_close, poisoned, random, tiles_of
 
 from runner.kernels import twins
-from runner.kernels.decode_attention import choose_splits, decode_attention
+from runner.kernels.decode_attention import decode_attention
 from runner.kernels.kv_write import write_kv
+from runner.kernels.launch_shapes import choose_splits
 from runner.kernels.prefill_attention import prefill_attention
 
 # heads, kv_heads, head_dim, block_size, dtype

@@ -1,0 +1,89 @@
+"""The fused loop, its buffers and short ways on a CPU: the kernels' twins behind the same code that
+launches kernels on a GPU.
+"""
+
+import pytest
+import torch
+from driving import Driver, completions, small_config, tiny_model
+
+import runner.torch_runner
+from runner.kernels import twins
+from runner.kernels.backend import TritonAttention
+
+PROMPTS = {"a": [5, 9, 2, 33, 17], "b": [7], "c": [1, 50, 3]}
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """Runners that start from here on take the device's way."""
+
+    def create(_name, cache, *, batch_invariant=False):
+        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
+
+    def begin():
+        monkeypatch.setattr(runner.torch_runner, "create_backend", create)
+        monkeypatch.setattr(runner.torch_runner, "resolve_backend", lambda *_: "triton")
+
+    return begin
+
+
+def served(how, **config):
+    driver = Driver(tiny_model(seed=2), small_config(**config), chunk=3)
+    lives = [
+        driver.add(name, prompt, max_tokens=6, min_loops=1, exit_threshold=0.7, logprobs=0, **own)
+        for (name, prompt), own in zip(
+            PROMPTS.items(), ({}, {"temperature": 0.8, "top_p": 0.9}, {"temperature": 1.2}),
+            strict=True,
+        )
+    ]  # fmt: skip
+    getattr(driver, how)(lives)
+    return completions(lives), [live.logprobs for live in lives]
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+@pytest.mark.parametrize("layout", ["last_exited", "shared"])
+@pytest.mark.parametrize("how", ["packed", "serial"])
+def test_tokens_depths_and_logprobs_are_those_of_the_general_way(
+    fused, layout, how, batch_invariant
+):
+    expected, expected_logprobs = served("packed", layout=layout)
+    fused()
+    got, logprobs = served(how, layout=layout, batch_invariant=batch_invariant)
+    assert got == expected
+    assert logprobs == [pytest.approx(own, abs=1e-4) for own in expected_logprobs]
+
+
+def test_fused_weights_are_the_models_own_and_survive_a_second_start(fused):
+    loaded = tiny_model(seed=2)
+    before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
+    fused()
+    for _ in range(2):
+        Driver(loaded)
+        after = loaded.model.state_dict()
+        assert list(after) == list(before)
+        assert all(torch.equal(after[name], before[name]) for name in before)
+    attention = loaded.model.model.layers[0].self_attn
+    storage = attention.q_proj.weight.untyped_storage()
+    assert attention.v_proj.weight.untyped_storage().data_ptr() == storage.data_ptr()
+
+
+def test_a_snapshot_returns_to_another_row_and_other_blocks(fused):
+    fused()
+
+    def run(*, moves):
+        driver = Driver(tiny_model(seed=2))
+        live = driver.add("a", PROMPTS["a"], max_tokens=4, min_loops=1, exit_threshold=0.7)
+        while not live.is_finished:
+            if moves:
+                driver.runner.park(live.spec, live.state_row)
+                driver.runner.offload(live.spec, live.block_table)
+                blocks = [block for plane in live.block_table for block in plane]
+                driver.runner._started.cache.keys[blocks] = float("nan")
+                live.state_row = (live.state_row + 1) % 4
+                live.block_table = tuple(reversed(live.block_table))
+                driver.runner.unpark(live.spec, live.state_row)
+                driver.runner.reload(live.spec, live.block_table)
+            driver.run([live])
+        return completions([live])
+
+    assert run(moves=True) == run(moves=False)
