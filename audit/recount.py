@@ -89,8 +89,9 @@ class Recount:
         self.requests: list[Request | None] = [None] * size
         # By ref (None: events of tickets and the run), written by the pass after each event.
         self.latest_seq: dict[int | None, int] = {}
-        # By ref, written by S8: outputs so far.
+        # By ref, written by S8: outputs so far, and with the one that is being sampled.
         self.outputs: list[int] = [0] * size
+        self.scheduled_outputs: list[int] = [0] * size
         # By ref from `admit` to `retire`, written by S7.
         self.progress: dict[int, TokenProgress] = {}
         # Written by S6 (rows) and S11 (states).

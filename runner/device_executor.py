@@ -67,7 +67,7 @@ class DeviceExecutor(Executor):
             torch.zeros(capacity, dtype=torch.float32, device=device),
             torch.zeros(capacity, dtype=torch.int64, device=device),
             torch.zeros(capacity, dtype=torch.float32, device=device),
-            torch.zeros(state_rows, dtype=torch.int64, device=device),
+            resident.tokens,
         )
 
     def steps(self) -> dict[str, Callable[[int], object]]:
@@ -101,7 +101,7 @@ class DeviceExecutor(Executor):
             case (WorkKey.DECODE_PRELUDE,):
                 self._decode_prelude(batch.rows)
                 return BatchResult(batch.ticket)
-            case (WorkKey.DECODE_RECURRENT,) if not self._resident.gate.is_delayed:
+            case (WorkKey.DECODE_RECURRENT,):
                 exits = self._decode_loop(batch.rows)
                 return BatchResult(batch.ticket, exits=exits)
             case (WorkKey.DECODE_CODA,):

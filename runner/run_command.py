@@ -133,6 +133,7 @@ def _sim(workload: Workload) -> _Backend:
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,
         script=script(workload),
+        completion=workload.completion,
     )
     return _Backend(runner, runner, workload, None)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from rlt_fsm.config import EngineConfig, ExecutionConfig, SchedulerConfig
+from rlt_fsm.config import EngineConfig, ExecutionConfig, ExitConfig, SchedulerConfig
 from rlt_fsm.drive import DriveResult, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.log import EventLog
@@ -128,6 +128,7 @@ def _runner(workload: Workload, *, check: bool = True) -> SimRunner:
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,
         script=script(workload),
+        completion=workload.completion,
     )
 
 
@@ -203,7 +204,9 @@ def _outputs(workload: Workload, result: DriveResult, alone: DriveResult) -> lis
 
 
 def _alone(workload: Workload) -> DriveResult:
-    """The requests, in file order, each run by itself: one seat, room for all, no aborts."""
+    """The requests, in file order, each run by itself, synchronously: one seat, room for all, no
+    aborts. Exits are as late as in company.
+    """
     requests = tuple(
         replace(
             request,
@@ -218,12 +221,17 @@ def _alone(workload: Workload) -> DriveResult:
             zip(workload.requests, prompts(workload), strict=True)
         )
     )
+    mode = workload.config.exit.mode
+    if mode is None and workload.config.execution.async_scheduling:
+        mode = "ouro_delayed"
     config = EngineConfig(
         scheduler=SchedulerConfig(max_num_seqs=1),
         execution=ExecutionConfig(durability="off"),
-        exit=workload.config.exit,
+        exit=ExitConfig(mode=mode),
     )
-    single = replace(workload, requests=requests, actions=(), config=config, expect=Expect())
+    single = replace(
+        workload, requests=requests, actions=(), config=config, completion=None, expect=Expect()
+    )
     runner = _runner(single)
     with EventLog.memory() as log, Engine(runner, config, log, verdicts=False) as engine:
         return _driven(engine, single, runner)

@@ -1,4 +1,4 @@
-"""TorchRunner: the Runner protocol on one device, synchronously.
+"""TorchRunner: the Runner protocol on one device.
 
 It takes memory, keeps what the engine never sees (KV pool, state rows, host copies) and hands
 batches to the executor. It decides nothing: rows come with their depths, tables and rules.
@@ -99,9 +99,12 @@ class TorchRunner:
             self._config.hidden_size,
             dtype=self._dtype,
             device=self._device,
-            exits=mode,
         )
-        options = Options(execution.batch_invariant, config.cache.enable_prefix_caching)
+        options = Options(
+            one_row_per_call=execution.batch_invariant,
+            prefix_caching=config.cache.enable_prefix_caching,
+            keeps_tokens=execution.async_scheduling,
+        )
         executor = self._executor(cache, attention, resident, options)
         has_graphs = execution.cuda_graphs and self._capture(executor)
         self._on = _Device(cache, resident, executor)
@@ -123,6 +126,10 @@ class TorchRunner:
     def collect(self) -> list[BatchResult]:
         """Results in the order of submission."""
         assert self._results, "collect without a submitted batch would wait for ever"
+        return self.poll()
+
+    def poll(self) -> list[BatchResult]:
+        """The results that are there: of every batch, since `submit` computes at once."""
         results, self._results = self._results, []
         return results
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ..legality import Move
 from ..reader import CAUSE, REF, SEQ, TICKET, Event
+from ..recount import Recount
 
 Handler = Callable[[Event], None]
 
@@ -20,7 +21,9 @@ class Causes:
     passes: a log need not tell causes.
     """
 
-    def __init__(self, wrong: Callable[[Event, list[int | None]], None]) -> None:
+    def __init__(self, recount: Recount, wrong: Callable[[Event, list[int | None]], None]) -> None:
+        self._recount = recount
+        self._is_async = recount.config.execution.async_scheduling
         self._wrong = wrong
         self._queued: dict[int, int] = {}  # by ref: what made its work pending, or made it wait
         self._output: dict[int, int] = {}  # by ref: its last output
@@ -74,8 +77,23 @@ class Causes:
     def _enqueued(self, event: Event) -> None:
         ref, cause = event[REF], event[CAUSE]
         self._queued[ref] = event[SEQ]
-        if cause is not None and cause != self._settled.get(event[TICKET]):
+        if cause is None or cause == self._settled.get(event[TICKET]):
+            return
+        if self._is_async:
+            self._goes_on_early(event)
+        else:
             self._follows_output(event)
+
+    def _goes_on_early(self, event: Event) -> None:
+        """Asynchronously work goes on after a submission, or when an earlier result decides it."""
+        due = [self._submitted.get(event[TICKET])]
+        due += [
+            self._settled.get(number)
+            for number, ticket in self._recount.in_flight.items()
+            if event[REF] in ticket.refs
+        ]
+        if event[CAUSE] not in due:
+            self._wrong(event, due)
 
     def _finished(self, event: Event) -> None:
         self._ended[event[REF]] = event[SEQ]

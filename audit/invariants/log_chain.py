@@ -22,10 +22,13 @@ class S13Log(Invariant):
     (b) A `cause`, where one is told, is an earlier seq, and the event that led to this one: what
     queued the work for `select`, `grow`, `admit` and `resume`; the ticket's `submit_batch` for its
     completion or failure, and this for `output`, `drop` and `retire_batch`; either this or the
-    request's output for `enqueue` and `finish`; the request's end for `retire`. (c) Synchronously,
-    the events of a step come in their order: arrivals and aborts (with the retires of these),
-    admission and selection, `submit_batch`, its completion or failure, outputs, what follows from
-    the rows, `retire_batch`, retires. (d) The first event is `open`, and its config and model are
+    request's output for `enqueue` and `finish` (an asynchronous `enqueue`: its ticket's
+    `submit_batch`, too, or what settled an unretired ticket with a row of the request); the
+    request's end for `retire`. (c) The events of a step come in their order: arrivals and aborts
+    (with the retires of these), admission and selection, `submit_batch`, its completion or failure,
+    outputs, what follows from the rows, `retire_batch`, retires. Asynchronously, what follows from
+    results may come at any time after the arrivals and aborts, but not between the rows of a batch
+    and its submission. (d) The first event is `open`, and its config and model are
     those of the run's header (but for the model's name); it comes once, and nothing comes after
     `close`. (e) Every step has its row, whose first_seq, last_seq and digest are those of its
     events; the chain goes on from the recorded digest, so that each broken link is one finding; a
@@ -43,9 +46,9 @@ class S13Log(Invariant):
         self._due_seq = 1
         self._last_step: int | None = None
         self._names: dict[int | None, str | None] = {None: None}
-        self._causes = Causes(self._wrong_cause)
-        is_async = self.recount.config.execution.async_scheduling
-        self._phases: dict[int, int] | None = None if is_async else {}
+        self._causes = Causes(self.recount, self._wrong_cause)
+        self._is_async = self.recount.config.execution.async_scheduling
+        self._phases: dict[int, int] = {}
         self._texts: dict[int, str] = {}
         self._misshown: set[int] = set()
         self.close_seq: int | None = None
@@ -62,7 +65,7 @@ class S13Log(Invariant):
             self._texts[number] = move.text()
             if run.shown[number] != move:
                 self._misshown.add(number)
-            if self._phases is not None and move.trigger in PHASES:
+            if move.trigger in PHASES:
                 self._phases[number] = PHASES[move.trigger]
 
     def handler(self, move: Move) -> Handler | None:
@@ -96,8 +99,7 @@ class S13Log(Invariant):
         self._last_step = step.number
         self._due_seq = events[-1][SEQ] + 1
         self._check_frame(events[0])
-        if self._phases is not None:
-            self._check_order(step, self._phases)
+        self._check_order(step, self._phases)
         if self._misshown:
             self._check_projection(step)
         columns = step.columns
@@ -122,7 +124,7 @@ class S13Log(Invariant):
         if phases == sorted(phases):
             return
         events = [event for event in step.events if event[MOVE] in phase_of]
-        place = first_out_of_order(phases)
+        place = first_out_of_order(phases, is_async=self._is_async)
         if place is not None:
             late, before = events[place], events[place - 1]
             moves = self.recount.run.moves

@@ -18,8 +18,9 @@ class S8Outputs(Invariant):
     max_loops] (max_loops null: full depth), at its own entry of exit_depths where these are given,
     and at max_loops where exit_threshold is 1. Token ids are in the vocabulary; a logprob is there
     only when asked for. `finish` tells `stop` after an output that stops, `length` after the last
-    that the limits allow (`error` and `transferred` any time); synchronously, decoding goes on only
-    after an output that does not end the request, one for each coda.
+    that the limits allow (`error` and `transferred` any time). Synchronously, decoding goes on only
+    after an output that does not end the request, one for each coda; asynchronously a coda is
+    selected only when the output of the one before is there, so that nothing is sampled twice.
     """
 
     id = "S8"
@@ -31,8 +32,11 @@ class S8Outputs(Invariant):
         self._is_async = self.recount.config.execution.async_scheduling
 
     def handler(self, move: Move) -> Handler | None:
-        """Outputs, the end, and (synchronously) the way on to the next token."""
+        """Outputs, the end, and the way on: synchronously to the next token, else to its coda."""
         match move.trigger:
+            case "select" if move.work is not None and self._is_async:
+                is_coda = move.work[1] == f"TAKEN:{WorkKey.DECODE_CODA}"
+                return self._samples if is_coda else None
             case "output":
                 return self._output
             case "finish":
@@ -51,6 +55,7 @@ class S8Outputs(Invariant):
         outputs = self.recount.outputs
         due = outputs[ref]
         outputs[ref] = max(due, idx) + 1 if idx >= 0 else due
+        self.recount.scheduled_outputs[ref] = outputs[ref]
         request = self.recount.requests[ref]
         if request is None:
             return
@@ -131,6 +136,20 @@ class S8Outputs(Invariant):
                 outputs=outputs,
                 limit=limit,
                 stop=self._stopped.get(ref),
+            )
+
+    def _samples(self, event: Event) -> None:
+        """Asynchronously: a coda is submitted, the outputs of the earlier ones are there."""
+        ref = event[REF]
+        outputs, codas = self.recount.outputs[ref], self.recount.scheduled_outputs[ref]
+        self.recount.scheduled_outputs[ref] = max(codas, outputs) + 1
+        if codas > outputs:
+            self.found(
+                event,
+                f"A coda of {self.recount.name(ref)} is selected while the output of the one "
+                f"before is under way: {codas} codas, {outputs} outputs.",
+                codas=codas,
+                outputs=outputs,
             )
 
     def _goes_on(self, event: Event) -> None:

@@ -93,7 +93,8 @@ class F4Served(Invariant):
     DECODE_RECURRENT, DECODE_CODA and PROMPT_RECURRENT (their positions were reached before), and
     else where, all through the step, what is free or prefix-only was enough for the longest row
     that the key allows; the count starts anew after a batch of the key for which it was not. Being
-    parked or rewound ends the wait.
+    parked or rewound ends the wait. Asynchronously a coda is ready once the output of the one
+    before is there.
     """
 
     id = "F4"
@@ -110,6 +111,9 @@ class F4Served(Invariant):
             return self._submitted
         if move.trigger == "grow":
             return self._note_blocks if self._may_be_short else None
+        if move.trigger == "output":
+            is_async = self.recount.config.execution.async_scheduling
+            return self._coda_may_follow if is_async else None
         if move.work is None or not move.is_of_request:
             return None
         source, dest = (KEY_OF.get(state) for state in move.work)
@@ -132,6 +136,12 @@ class F4Served(Invariant):
             self._note_blocks(event)
 
         return enter if enters and self._may_be_short else queue
+
+    def _coda_may_follow(self, event: Event) -> None:
+        """An output is there: the request's next coda, if it is due already, may be chosen."""
+        tally = self.recount.ready.by_key[WorkKey.DECODE_CODA]
+        if event[REF] in tally.ready:
+            tally.ready[event[REF]] = tally.batches
 
     def _leaves(self, tally: KeyTally) -> Handler:
         def leave(event: Event) -> None:

@@ -82,11 +82,9 @@ def _executor(
         pool.normal_()
     attention = create_backend("triton", cache, batch_invariant=batch_invariant)
     assert isinstance(attention, TritonAttention)
-    resident = ResidentState(
-        rows, config.hidden_size, dtype=weight.dtype, device=weight.device, exits="ouro"
-    )
+    resident = ResidentState(rows, config.hidden_size, dtype=weight.dtype, device=weight.device)
     resident.hidden.normal_()
-    options = Options(one_row_per_call=batch_invariant, prefix_caching=False)
+    options = Options(one_row_per_call=batch_invariant, prefix_caching=False, keeps_tokens=False)
     executor = start_device_executor(
         loaded.model, cache, attention, resident, options, max_model_len=length
     )
