@@ -59,11 +59,12 @@ def pytest_in(tmp_path: Path) -> Run:
 
     def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_it.py").write_text(text)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "audit.pytest_plugin"]
         return subprocess.run(
             [*command, "-p", "no:cacheprovider", *options],
             cwd=tmp_path, capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**environment, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
 
     return run
