@@ -29,7 +29,7 @@ class There(msgspec.Struct, frozen=True, kw_only=True):
 
     `what` is what it did there, in words; `before` and `after` are its states (`RunState.as_dict`):
     before the event at `seq` (on level `schedule`: before the step's first decision) and after the
-    step. `why` says why the request concerned ran or not.
+    step. `why` says why the request concerned ran or not. Both are empty where nobody asked.
     """
 
     seq: int
@@ -66,8 +66,8 @@ class OutputPair(msgspec.Struct, frozen=True, kw_only=True):
 # ---- on the three levels -----------------------------------------------------------------------
 
 
-def of_events(a: Side, b: Side, pair: EventPair) -> Difference:
-    """The difference that begins with two events."""
+def of_events(a: Side, b: Side, pair: EventPair, *, has_states: bool = True) -> Difference:
+    """The difference that begins with two events; states take as long as to read up to there."""
     steps = [event[STEP] for event in pair if event is not None]
     step = min(steps)
     subject = None if pair.a is None else a.name(pair.a)
@@ -77,8 +77,12 @@ def of_events(a: Side, b: Side, pair: EventPair) -> Difference:
         level="events",
         step=step,
         request=subject,
-        a=_there(a, _seq(a, pair.a), step, _event_in_words(a, pair.a), subject),
-        b=_there(b, _seq(b, pair.b), step, _event_in_words(b, pair.b), subject),
+        a=_there(
+            a, _seq(a, pair.a), step, _event_in_words(a, pair.a), subject, has_states=has_states
+        ),
+        b=_there(
+            b, _seq(b, pair.b), step, _event_in_words(b, pair.b), subject, has_states=has_states
+        ),
     )
 
 
@@ -156,7 +160,15 @@ def _parted(name: str, a: Account, b: Account) -> OutputPair | None:
 # ---- one side ------------------------------------------------------------------------------------
 
 
-def _there(side: Side, seq: int | None, step: int, what: str, subject: str | None) -> There:
+def _there(
+    side: Side,
+    seq: int | None,
+    step: int,
+    what: str,
+    subject: str | None,
+    *,
+    has_states: bool = True,
+) -> There:
     """A side around a step; `seq` None: before what it decided there."""
     replay = side.states
     is_over = step > replay.last_step
@@ -165,15 +177,17 @@ def _there(side: Side, seq: int | None, step: int, what: str, subject: str | Non
     last_seq = replay.last_seq_of(here)
     if seq is None:
         seq = last_seq + 1 if is_over else _first_decision(side, first_seq, last_seq)
-    after = replay.at(seq=last_seq)
+    before = after = None
+    if has_states:
+        before, after = replay.at(seq=seq - 1), replay.at(seq=last_seq)
     return There(
         seq=seq,
         step=step,
         what=what,
-        before=replay.at(seq=seq - 1).as_dict(),
-        after=after.as_dict(),
+        before={} if before is None else before.as_dict(),
+        after={} if after is None else after.as_dict(),
         chose=choice(side, step, first_seq, after),
-        why=_why(replay, subject, step),
+        why=_why(replay, subject, step) if has_states else [],
     )
 
 
