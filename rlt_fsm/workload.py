@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import machines
+from . import machines, misfit
 from .config import EngineConfig
 from .errors import WorkloadError
 from .params import SamplingParams
@@ -104,11 +104,12 @@ def parse(text: str | bytes, *, name: str = "workload") -> Workload:
         found = raw.get("format") if isinstance(raw, dict) else raw
         raise WorkloadError(f"{name}: format is {found!r}, this version reads {FORMAT!r}")
     try:
-        workload = msgspec.convert(_complete(_without_notes(raw)), Workload)
+        data = _complete(_without_notes(raw))
+        workload = msgspec.convert(data, Workload)
         for sentence in _mistakes(workload):
             raise WorkloadError(sentence)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{name}: {_sentence(error)}") from error
+        raise WorkloadError(f"{name}: {misfit.sentence(error, data, Workload)}") from error
     except WorkloadError as error:
         raise WorkloadError(f"{name}: {error}") from None
     return workload
@@ -186,14 +187,6 @@ def _fold(request: dict[str, object], where: str, vocab_size: object) -> None:
         # Somebody must be the stop token: the vocabulary's last.
         params["stop_token_ids"] = [vocab_size - 1 if isinstance(vocab_size, int) else 1]
     request["params"] = params
-
-
-def _sentence(error: msgspec.ValidationError) -> str:
-    message, _, path = str(error).partition(" - at `")
-    where = path.removesuffix("`").removeprefix("$").removeprefix(".") or "top level"
-    message = message.replace("Object contains unknown field `", "unknown key `")
-    message = message.replace("Object missing required field `", "missing key `")
-    return f"{where}: {message[0].lower()}{message[1:]}".replace("`", "'")
 
 
 # ---- what types cannot say ---------------------------------------------------------------------
