@@ -123,6 +123,7 @@ class Recount:
         self.kv += [NONE] * more
         self.requests += [None] * more
         self.outputs += [0] * more
+        self.scheduled_outputs += [0] * more
         self.last_ticket += [-1] * more
         self.blocks.grow(more)
         self._refs = None
