@@ -94,6 +94,18 @@ def verify(
         )
 
 
+class _Handlers(dict[int, tuple[Handler, ...]]):
+    """Who listens to each move of a log, found when the first event of it comes."""
+
+    def __init__(self, find: Callable[[int], tuple[Handler, ...]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, number: int) -> tuple[Handler, ...]:
+        found = self[number] = self._find(number)
+        return found
+
+
 class Pass:
     """One reading of one run."""
 
@@ -106,7 +118,7 @@ class Pass:
         left_out = unrecorded.left_out(run.absent)
         rules = [rule for rule in ALL if rule.id not in left_out]
         self._invariants = [rule(self._recount, self._findings) for rule in rules]
-        self._handlers = {number: self._listeners(number) for number in run.moves}
+        self._handlers = _Handlers(self._listeners)
         self._step = Step(0, [], None)
         self._events = self._steps = self._last_seq = 0
 
@@ -140,8 +152,6 @@ class Pass:
         """Take up what the run has named since: its requests and moves."""
         self._recount.grow()
         self._log_rule.learn()
-        for number in self._run.moves.keys() - self._handlers.keys():
-            self._handlers[number] = self._listeners(number)
 
     @property
     def is_over(self) -> bool:

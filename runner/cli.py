@@ -6,27 +6,36 @@ Exit statuses are in `terminal.py`.
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from msgspec.structs import replace
 
 from rlt_fsm.config import EngineConfig, override
-from rlt_fsm.errors import ConfigError, RltError
+from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import FinishReason
 from rlt_fsm.version import engine_version
 from rlt_fsm.workload import load
 
+from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
-from .run_command import run_prompts, run_workload
+from .run_command import DEMO_PROMPTS, run_prompts, run_workload
 from .simulate import MAX_STEPS, Failure, check_file
 from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
-from .terminal import INCONCLUSIVE, NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
-
-DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
+from .terminal import (
+    INCONCLUSIVE,
+    NO,
+    OK,
+    StatusLine,
+    log_to_stderr,
+    mistakes_as_sentences,
+    seed_range,
+    setting_pairs,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -139,7 +148,7 @@ def run(
             ran = _run_file(workload, model, settings or [], db)
         else:
             params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), _pairs(settings or []))
+            config = override(EngineConfig(), setting_pairs(settings or []))
             ran = run_prompts(model or "demo", prompt or list(DEMO_PROMPTS), params, config, db=db)
         ran, audit_line = _audited(ran, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
@@ -148,7 +157,7 @@ def run(
 
 def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran:
     loaded = load(path)
-    config = override(loaded.config, _pairs(settings))
+    config = override(loaded.config, setting_pairs(settings))
     return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
 
 
@@ -157,16 +166,6 @@ def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, obj
     if beside:
         option = "--" + beside[0].replace("_", "-")
         raise RltError(f"{option} does not go with --workload: the file says what runs")
-
-
-def _pairs(settings: list[str]) -> dict[str, str]:
-    pairs = {}
-    for setting in settings:
-        path, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
-        pairs[path.strip()] = value.strip()
-    return pairs
 
 
 # ---- audit and status --------------------------------------------------------------------------
@@ -259,7 +258,7 @@ def simulate(
             trial = check_file(workload, _judge)
             typer.echo(json_of(trial) if json else trial_as_text(workload, trial))
             raise typer.Exit(NO if trial.failures else OK)
-        chosen = _fresh_seeds(seconds) if seeds is None else _seed_range(seeds)
+        chosen = _fresh_seeds(seconds) if seeds is None else seed_range(seeds, SEEDS_END)
         result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=status.show)
         status.clear()
         path = None if result.failed is None else write_workload(result.failed, out)
@@ -276,13 +275,6 @@ def _fresh_seeds(seconds: float | None) -> range:
     return seeds
 
 
-def _seed_range(text: str) -> range:
-    low, colon, high = text.partition(":")
-    if not (colon and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= SEEDS_END):
-        raise RltError(f"--seeds {text}: must be A:B with 0 <= A < B <= {SEEDS_END}")
-    return range(int(low), int(high))
-
-
 def _judge(log: EventLog) -> list[Failure]:
     """The auditor's findings; a log of which it cannot tell is one."""
     import audit  # noqa: PLC0415  # no auditor where none is wanted
@@ -296,5 +288,12 @@ def _judge(log: EventLog) -> list[Failure]:
     return failures + [Failure(kind="inconclusive", message=why or "no run") for why in whys]
 
 
+def _verdict(db: Path) -> str:
+    import audit  # noqa: PLC0415  # no auditor where none is wanted
+
+    return audit.verify(str(db)).verdict
+
+
+app.command()(make_bench(_verdict))
 if __name__ == "__main__":
     main()

@@ -61,7 +61,7 @@ class DeviceExecutor(Executor):
         self._graphs: DecodeGraphs | None = None
         state_rows, device = resident.hidden.shape[0], cache.device
         capacity = loop.padded(state_rows)
-        self._inputs = StepInputs(capacity, device)
+        self.inputs = StepInputs(capacity, device)
         self._outputs = _Outputs(
             torch.zeros(capacity, dtype=torch.int8, device=device),
             torch.zeros(capacity, dtype=torch.float32, device=device),
@@ -115,7 +115,7 @@ class DeviceExecutor(Executor):
     def _decode_prelude(self, rows: Sequence[Row]) -> None:
         count = self._rows_for("prelude", rows)
         slots = [row.state_row for row in rows]
-        self._inputs.send(prelude_columns(slots, [row.last_token for row in rows], count))
+        self.inputs.send(prelude_columns(slots, [row.last_token for row in rows], count))
         self._launch("prelude", count)
 
     def _decode_loop(self, rows: Sequence[Row]) -> list[bool]:
@@ -125,7 +125,7 @@ class DeviceExecutor(Executor):
         owners = [inputs.owner_of(row) for row in rows]
         self._keep_tables(rows)
         self._cache.advance(owners, depths, positions)
-        self._inputs.send(
+        self.inputs.send(
             loop_columns(
                 [row.state_row for row in rows],
                 [self._cache.plane(depth) for depth in depths],
@@ -148,7 +148,7 @@ class DeviceExecutor(Executor):
                 if row.loops_done < self._full_depth
             ]
         )
-        self._inputs.send(
+        self.inputs.send(
             coda_columns(
                 [row.state_row for row in rows],
                 [row.token_start for row in rows],
@@ -188,13 +188,13 @@ class DeviceExecutor(Executor):
     # ---- launches ----------------------------------------------------------------------------
 
     def _launch_prelude(self, count: int) -> None:
-        step, resident = self._inputs.prelude(count), self._resident
+        step, resident = self.inputs.prelude(count), self._resident
         weight = self._model.model.embed_tokens.weight
         last, survival = self._outputs.last_tokens, resident.gate.survival
         self._kernels.embed_tokens(step.tokens, last, step.slots, weight, resident.hidden, survival)
 
     def _launch_loop(self, count: int) -> None:
-        step, resident, cache = self._inputs.loop(count), self._resident, self._cache
+        step, resident, cache = self.inputs.loop(count), self._resident, self._cache
         rows = PagedRows(self._paged.tables.tensor, step.slots, step.planes, step.positions)
         splits = self._paged.splits(count)
 
@@ -211,7 +211,7 @@ class DeviceExecutor(Executor):
         )  # fmt: skip
 
     def _launch_coda(self, count: int) -> None:
-        step, cache, out = self._inputs.coda(count), self._cache, self._outputs
+        step, cache, out = self.inputs.coda(count), self._cache, self._outputs
         slots, tables = step.sampling.slots, self._paged.tables.tensor
         if tables.shape[1] > 1:
             rows = PagedRows(tables, slots, step.loops, step.positions)

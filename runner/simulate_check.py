@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rlt_fsm.config import EngineConfig, ExecutionConfig, ExitConfig, SchedulerConfig
-from rlt_fsm.drive import DriveResult, drive
+from rlt_fsm.drive import DriveResult, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.log import EventLog
 from rlt_fsm.moves import MOVES
@@ -100,8 +100,30 @@ def put_on_trial(workload: Workload, judge: Judge) -> Trial:
     )
 
 
-def _runner(workload: Workload) -> SimRunner:
+def run_logged(workload: Workload, log: EventLog, *, check: bool) -> Failure | None:
+    """Run a workload to its end and close it; how the engine stopped, if it did.
+
+    `check`: let the sim refuse KV that nobody wrote, instead of leaving that to the auditor.
+
+    Raises:
+        RltError: the workload or its configuration cannot be used; nothing was run.
+    """
+    require_drivable(workload, can_fail=True)
+    runner = _runner(workload, check=check)
+    engine = Engine(runner, workload.config, log, workload=to_json(workload))
+    try:
+        _driven(engine, workload, runner)
+        engine.close()
+    except _Stopped as stopped:
+        return stopped.failure
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is what was asked for
+        return _Stopped(error).failure
+    return None
+
+
+def _runner(workload: Workload, *, check: bool = True) -> SimRunner:
     return SimRunner(
+        check=check,
         depths=workload.depths,
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,

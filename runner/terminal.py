@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import structlog
 import typer
 
-from rlt_fsm.errors import RltError
+from rlt_fsm.errors import ConfigError, RltError
 
 OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 SHOW_PROGRESS_AFTER_S = 2.0
@@ -52,6 +52,33 @@ def _error_in_one_line(
     if event.pop("exc_info", None):
         event["error"] = repr(sys.exc_info()[1])
     return event
+
+
+def setting_pairs(settings: list[str]) -> dict[str, str]:
+    """`SECTION.FIELD=VALUE` texts as a mapping.
+
+    Raises:
+        ConfigError: a text of another form.
+    """
+    pairs = {}
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
+        pairs[path.strip()] = value.strip()
+    return pairs
+
+
+def seed_range(text: str, most: int) -> range:
+    """`A:B` as a range.
+
+    Raises:
+        RltError: a text of another form.
+    """
+    low, colon, high = text.partition(":")
+    if not (colon and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= most):
+        raise RltError(f"--seeds {text}: must be A:B with 0 <= A < B <= {most}")
+    return range(int(low), int(high))
 
 
 class StatusLine:

@@ -7,7 +7,7 @@ from driving import Driver, small_config, tiny_model
 
 from rlt_fsm.config import CacheConfig, EngineConfig, ExecutionConfig, SchedulerConfig
 from rlt_fsm.errors import ConfigError
-from runner.cuda_graphs import bucket_sizes
+from runner.cuda_graphs import DecodeGraphs, bucket_sizes
 from runner.memory_plan import MemoryPlan, Working, working_memory
 from runner.torch_runner import TorchRunner
 
@@ -69,3 +69,11 @@ def test_graphs_without_a_gpu_are_refused_with_what_to_do():
     )
     with pytest.raises(ConfigError, match=r"cuda_graphs=True needs a CUDA device.*set it to False"):
         TorchRunner(tiny_model()).start(config)
+
+
+def test_a_batch_takes_the_least_captured_bucket_that_holds_it():
+    graphs = DecodeGraphs([4, 1, 2], torch.device("cpu"))
+    graphs._graphs = dict.fromkeys([("coda", 1), ("coda", 4)])
+    assert [graphs.bucket("coda", rows) for rows in (1, 2, 3, 4, 5)] == [1, None, 4, 4, None]
+    assert graphs.bucket("prelude", 1) is None
+    assert not graphs.replay("prelude", 1)
