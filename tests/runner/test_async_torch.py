@@ -3,6 +3,7 @@
 import pytest
 
 import audit
+import runner.torch_runner
 from rlt_fsm import (
     CacheConfig,
     Engine,
@@ -14,6 +15,8 @@ from rlt_fsm import (
     SchedulerConfig,
 )
 from rlt_fsm.workload import Completion
+from runner.kernels import twins
+from runner.kernels.backend import TritonAttention
 from runner.sim_completion import LateResults
 from runner.torch_runner import TorchRunner
 
@@ -98,3 +101,15 @@ def test_late_results_change_no_token_depth_or_end(way, on_time):
 def test_results_that_are_there_at_once_change_nothing_either(on_time):
     runner = TorchRunner("demo", device="cpu")
     assert completions(runner, config(is_async=True)) == on_time
+
+
+@pytest.mark.parametrize("way", ["atomic", "mixed", "tight"])
+def test_late_results_change_nothing_on_the_devices_way_either(way, on_time, monkeypatch):
+    """The kernels' twins behind the executor that launches kernels on a GPU."""
+
+    def create(_name, cache, *, batch_invariant=False):
+        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
+
+    monkeypatch.setattr(runner.torch_runner, "create_backend", create)
+    monkeypatch.setattr(runner.torch_runner, "resolve_backend", lambda *_: "triton")
+    assert completions(LateTorchRunner(3), config(is_async=True, **WAYS[way])) == on_time
