@@ -6,11 +6,12 @@ Reads through the log port only and never writes. What the facts mean is not dec
 import os
 from collections.abc import Collection, Iterator
 from itertools import chain
+from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
-from rlt_fsm.errors import LogError
+from rlt_fsm.errors import LogError, LogUnavailable
 from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import (
     EdgeRow,
@@ -23,7 +24,7 @@ from rlt_fsm.log.port import (
 )
 from rlt_fsm.machines import NULL
 
-from .facts import ConfigFacts, ModelFacts, decode
+from .facts import ConfigFacts, ModelFacts
 from .legality import MACHINE_NAMES, Edge, Move, read_move
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ class RunLog:
 
     def _header(self, name: str, text: str, into: type[T]) -> T:
         try:
-            return decode(text, into)
+            return msgspec.json.decode(text, type=into)
         except msgspec.MsgspecError as error:
             raise LogError(f"run {self.info.run_id}: its {name} cannot be read: {error}") from error
 
@@ -173,6 +174,10 @@ class RunLog:
     def steps(self, after_step: int = -1) -> Iterator[StepRow]:
         """The steps that have ended, in order; there may be newer ones than the events."""
         return map(StepRow._make, self._reader.steps(self.info.run_id, after_step))
+
+
+# What reading ends with where a value is not of its column's type.
+STUMBLES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError)
 
 
 class Log:
@@ -228,8 +233,23 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; an error that damage to the file explains is told as such.
+
+        Raises:
+            LogUnavailable: a row holds what its column cannot, and the reader stumbled over it.
+        """
+        try:
+            if isinstance(error, STUMBLES) and (damage := self._store.damage()) is not None:
+                sentence = f"{self.name}: the file is damaged ({damage}): restore a copy of it"
+                raise LogUnavailable(sentence) from error
+        finally:
+            self.close()
 
 
 def open_log(db: "str | os.PathLike[str] | EventStore") -> Log:

@@ -217,5 +217,9 @@ class EventStore(Protocol):
     def reader(self) -> LogReader:
         """What reads every run of the log."""
 
+    def damage(self) -> str | None:
+        """What is broken in how the rows are stored; None where nothing is, or nothing is known."""
+        return None
+
     def close(self) -> None:
         """Release everything; committed rows stay. May be called twice."""
