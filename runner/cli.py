@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.config import EngineConfig, override
-from rlt_fsm.errors import ConfigError, RltError
+from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import FinishReason
@@ -20,13 +21,19 @@ from rlt_fsm.version import engine_version
 from rlt_fsm.workload import load
 
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
-from .run_command import run_prompts, run_workload
+from .run_command import DEMO_PROMPTS, run_prompts, run_workload
 from .simulate import MAX_STEPS, Failure, check_file
 from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
-from .terminal import INCONCLUSIVE, NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
-
-DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
+from .terminal import (
+    INCONCLUSIVE,
+    NO,
+    OK,
+    StatusLine,
+    log_to_stderr,
+    mistakes_as_sentences,
+    settings_of,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -38,7 +45,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
-    app(prog_name="rlt-fsm")
+    with guarded_stdout():
+        app(prog_name="rlt-fsm")
 
 
 @app.callback(invoke_without_command=True)
@@ -134,12 +142,14 @@ def run(
     given = {name: value for name, value in sampling.items() if value is not None}
     log_to_stderr("warning")
     with mistakes_as_sentences("the log keeps what happened"):
+        if ":memory:" in db or db == "sqlite://":
+            raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
         if workload is not None:
             _refuse_beside_workload(prompt, given)
             ran = _run_file(workload, model, settings or [], db)
         else:
             params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), _pairs(settings or []))
+            config = override(EngineConfig(), settings_of(settings or []))
             ran = run_prompts(model or "demo", prompt or list(DEMO_PROMPTS), params, config, db=db)
         ran, audit_line = _audited(ran, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
@@ -148,7 +158,7 @@ def run(
 
 def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran:
     loaded = load(path)
-    config = override(loaded.config, _pairs(settings))
+    config = override(loaded.config, settings_of(settings))
     return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
 
 
@@ -157,16 +167,6 @@ def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, obj
     if beside:
         option = "--" + beside[0].replace("_", "-")
         raise RltError(f"{option} does not go with --workload: the file says what runs")
-
-
-def _pairs(settings: list[str]) -> dict[str, str]:
-    pairs = {}
-    for setting in settings:
-        path, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
-        pairs[path.strip()] = value.strip()
-    return pairs
 
 
 # ---- audit and status --------------------------------------------------------------------------

@@ -7,13 +7,13 @@ audit is inconclusive.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import structlog
 import typer
 
-from rlt_fsm.errors import RltError
+from rlt_fsm.errors import ConfigError, RltError
 
 OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 SHOW_PROGRESS_AFTER_S = 2.0
@@ -31,6 +31,17 @@ def mistakes_as_sentences(interrupted: str) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {interrupted}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+    """What `--set SECTION.FIELD=VALUE` asks for, by field; ConfigError for a pair without `=`."""
+    settings = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
+        settings[path.strip()] = value.strip()
+    return settings
 
 
 def log_to_stderr(level: str) -> None:
