@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.config import EngineConfig, override
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
@@ -34,7 +35,7 @@ from .terminal import (
     log_to_stderr,
     mistakes_as_sentences,
     seed_range,
-    setting_pairs,
+    settings_of,
 )
 
 app = typer.Typer(
@@ -47,7 +48,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
-    app(prog_name="rlt-fsm")
+    with guarded_stdout():
+        app(prog_name="rlt-fsm")
 
 
 @app.callback(invoke_without_command=True)
@@ -143,12 +145,14 @@ def run(
     given = {name: value for name, value in sampling.items() if value is not None}
     log_to_stderr("warning")
     with mistakes_as_sentences("the log keeps what happened"):
+        if ":memory:" in db or db == "sqlite://":
+            raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
         if workload is not None:
             _refuse_beside_workload(prompt, given)
             ran = _run_file(workload, model, settings or [], db)
         else:
             params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), setting_pairs(settings or []))
+            config = override(EngineConfig(), settings_of(settings or []))
             ran = run_prompts(model or "demo", prompt or list(DEMO_PROMPTS), params, config, db=db)
         ran, audit_line = _audited(ran, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
@@ -157,7 +161,7 @@ def run(
 
 def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran:
     loaded = load(path)
-    config = override(loaded.config, setting_pairs(settings))
+    config = override(loaded.config, settings_of(settings))
     return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
 
 
