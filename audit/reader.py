@@ -5,16 +5,26 @@ Reads through the log port only and never writes. What the facts mean is not dec
 
 import os
 from collections.abc import Collection, Iterator
+from itertools import chain
+from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
-from rlt_fsm.errors import LogError
+from rlt_fsm.errors import LogError, LogUnavailable
 from rlt_fsm.log.event_log import EventLog
-from rlt_fsm.log.port import EdgeRow, EventStore, LogReader, RequestRow, RunInfo, StepRow
+from rlt_fsm.log.port import (
+    EdgeRow,
+    EventColumns,
+    EventStore,
+    LogReader,
+    RequestRow,
+    RunInfo,
+    StepRow,
+)
 from rlt_fsm.machines import NULL
 
-from .facts import ConfigFacts, ModelFacts, decode
+from .facts import ConfigFacts, ModelFacts
 from .legality import MACHINE_NAMES, Edge, Move, read_move
 
 T = TypeVar("T")
@@ -71,7 +81,7 @@ class RunLog:
         self._reader = reader
         self._run_id = run_id
         # Bounds what is read, so it comes first: all that these events refer to is there already.
-        self._events = cast("Iterator[Event]", reader.events(run_id))
+        self._chunks = reader.columns(run_id)
         absent = reader.absent()
         self.is_foreign = absent is not None  # another engine wrote it
         self.absent = absent or frozenset()
@@ -86,7 +96,7 @@ class RunLog:
     def go_on(self, reader: LogReader, after_seq: int) -> None:
         """Take up what was committed since, from `after_seq` on: `events` begins anew there."""
         self._reader = reader
-        self._events = cast("Iterator[Event]", reader.events(self._run_id, after_seq))
+        self._chunks = reader.columns(self._run_id, after_seq)
         self._learn()
 
     def read_end(self) -> None:
@@ -116,7 +126,7 @@ class RunLog:
 
     def _header(self, name: str, text: str, into: type[T]) -> T:
         try:
-            return decode(text, into)
+            return msgspec.json.decode(text, type=into)
         except msgspec.MsgspecError as error:
             raise LogError(f"run {self.info.run_id}: its {name} cannot be read: {error}") from error
 
@@ -132,7 +142,12 @@ class RunLog:
 
     def events(self) -> Iterator[Event]:
         """The events in order of seq."""
-        return self._events
+        rows = chain.from_iterable(zip(*columns, strict=True) for columns in self._chunks)
+        return cast("Iterator[Event]", rows)
+
+    def chunks(self) -> Iterator[EventColumns]:
+        """The events in order of seq, a chunk at a time, as columns."""
+        return self._chunks
 
     def events_after(self, seq: int) -> Iterator[Event]:
         """The events after `seq`, up to the last one that is committed now."""
@@ -159,6 +174,10 @@ class RunLog:
     def steps(self, after_step: int = -1) -> Iterator[StepRow]:
         """The steps that have ended, in order; there may be newer ones than the events."""
         return map(StepRow._make, self._reader.steps(self.info.run_id, after_step))
+
+
+# What reading ends with where a value is not of its column's type.
+STUMBLES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError)
 
 
 class Log:
@@ -214,8 +233,23 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; an error that damage to the file explains is told as such.
+
+        Raises:
+            LogUnavailable: a row holds what its column cannot, and the reader stumbled over it.
+        """
+        try:
+            if isinstance(error, STUMBLES) and (damage := self._store.damage()) is not None:
+                sentence = f"{self.name}: the file is damaged ({damage}): restore a copy of it"
+                raise LogUnavailable(sentence) from error
+        finally:
+            self.close()
 
 
 def open_log(db: "str | os.PathLike[str] | EventStore") -> Log:

@@ -200,7 +200,7 @@ class Replay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._log.__exit__(kind, error, trace)
 
 
 def _begun(

@@ -55,6 +55,7 @@ def shrink(
     observe: Observe,
     *,
     symptom: Symptom | None = None,
+    step: int | None = None,
     max_trials: int = MAX_TRIALS,
     tell: Tell | None = None,
 ) -> Shrunk:
@@ -64,6 +65,7 @@ def shrink(
         workload: the text of a workload file.
         observe: runs a workload's text and says what it shows; raises RltError where it is none.
         symptom: which one to keep; the first that is shown, if None.
+        step: where it is, if that is known: what comes long after it is not run at all.
         max_trials: how many candidates may be run.
         tell: told what is going on.
 
@@ -72,18 +74,11 @@ def shrink(
         RltError: it cannot be run.
     """
     start = _without_expectations(msgspec.json.decode(workload))
-    first, again = observe(_text(start)), observe(_text(start))
-    if first != again:
-        raise ShrinkError(
-            "the workload does not show the same twice: what is flaky cannot be made smaller "
-            f"({_shows(first)}, then {_shows(again)})"
-        )
-    if not first.symptoms:
-        raise ShrinkError("the workload shows nothing that could be kept while it gets smaller")
+    if step is not None:
+        start["expect"] = {"max_steps": _enough_steps(start, step)}
+    first = _same_twice(start, observe, symptom)
     kept = next(iter(first.symptoms)) if symptom is None else symptom
-    if kept not in first.symptoms:
-        raise ShrinkError(f"the workload, run again, does not show {kept}; {_shows(first)}")
-    start["expect"] = {"max_steps": _enough_steps(start, first)}
+    start["expect"] = {"max_steps": _enough_steps(start, first.step)}
     search = _Search(observe, kept, max_trials, tell)
     small = drop_and_lower(start, search.shows, max_trials=max_trials)
     last = observe(_text(small))
@@ -98,6 +93,21 @@ def shrink(
         after=_size(small, last),
         workload=small,
     )
+
+
+def _same_twice(start: Object, observe: Observe, symptom: Symptom | None) -> Observed:
+    """What the start shows; refused where it is nothing, not the symptom, or not the same twice."""
+    first, again = observe(_text(start)), observe(_text(start))
+    if first != again:
+        raise ShrinkError(
+            "the workload does not show the same twice: what is flaky cannot be made smaller "
+            f"({_shows(first)}, then {_shows(again)})"
+        )
+    if symptom is not None and symptom not in first.symptoms:
+        raise ShrinkError(f"the workload, run again, does not show {symptom}; {_shows(first)}")
+    if not first.symptoms:
+        raise ShrinkError("the workload shows nothing that could be kept while it gets smaller")
+    return first
 
 
 class _Search:
@@ -128,8 +138,8 @@ def _without_expectations(workload: Object) -> Object:
     return kept if bound is None else {**kept, "expect": {"max_steps": bound}}
 
 
-def _enough_steps(workload: Object, seen: Observed) -> int:
-    enough = 2 * seen.step + SPARE_STEPS
+def _enough_steps(workload: Object, step: int) -> int:
+    enough = 2 * step + SPARE_STEPS
     bound = workload.get("expect", {}).get("max_steps", enough)
     return int(min(bound, enough))
 

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from . import misfit
 from .errors import ConfigError
+from .plain import plain
 
 Mode = Literal["refill", "no_refill", "mixed"]
 Policy = Literal["fcfs", "priority"]
@@ -103,6 +105,9 @@ _OPTIONAL_POSITIVE_INTS = (
     "scheduler.max_waiting",
 )
 
+_MOST = {"scheduler.max_num_seqs": 2**20, "cache.kv_cache_memory_bytes": 2**63 - 1}
+_MOST_ELSEWHERE = 2**31 - 1
+
 Rule = tuple[Callable[[EngineConfig], bool], str]
 
 # (is broken?, what to say): one row per combination that cannot work.
@@ -151,7 +156,7 @@ def from_mapping(data: Mapping[str, Any]) -> EngineConfig:
     try:
         return msgspec.convert(data, EngineConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"config: {error}") from error
+        raise ConfigError(misfit.sentence(error, data, EngineConfig)) from error
 
 
 def _field(config: EngineConfig, path: str) -> object:
@@ -160,11 +165,11 @@ def _field(config: EngineConfig, path: str) -> object:
 
 
 def validate(config: EngineConfig) -> EngineConfig:
-    """Check every field and combination, or raise ConfigError naming field, value and rule."""
-    try:  # types and literals: a round trip through the codec checks what a constructor does not
-        msgspec.convert(msgspec.to_builtins(config), EngineConfig)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"config: {error}") from error
+    """The configuration in plain values, or ConfigError naming field, value and rule."""
+    if not isinstance(config, EngineConfig):
+        raise ConfigError(f"config={plain(config)!r}: must be an EngineConfig")
+    # Types and literals: a round trip through the codec checks what a constructor does not.
+    config = from_mapping(msgspec.to_builtins(config, enc_hook=plain))
     for path in _POSITIVE_INTS:
         _require_positive(path, _field(config, path))
     for path in _OPTIONAL_POSITIVE_INTS:
@@ -190,6 +195,9 @@ def validate(config: EngineConfig) -> EngineConfig:
 def _require_positive(path: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{path}={value!r}: must be a whole number of 1 or more")
+    most = _MOST.get(path, _MOST_ELSEWHERE)
+    if value > most:
+        raise ConfigError(f"{path}={value}: must be {most:,} or less")
 
 
 def override(config: EngineConfig, settings: Mapping[str, str]) -> EngineConfig:

@@ -83,24 +83,43 @@ def _prompt(state: EngineState, spec: RequestSpec) -> Iterator[Refusal]:
 
 
 _INT_FIELDS = ("max_tokens", "min_tokens", "top_k", "min_loops", "priority")
+_OPTIONAL_INT_FIELDS = ("seed", "max_loops", "logprobs")
+_LEAST, _MOST = -(2**63), 2**63 - 1  # what every database and device holds
 _NUMBER_FIELDS = ("temperature", "top_p", "exit_threshold")
+_LIST_FIELDS = ("exit_depths", "stop_token_ids")
 
 
 def _types(params: SamplingParams) -> Iterator[Refusal]:
+    """Behind these, a value is of its kind, and a number where a reason names it."""
     for name in _INT_FIELDS:
+        yield from _whole_number(name, getattr(params, name))
+    for name in _OPTIONAL_INT_FIELDS:
+        if (value := getattr(params, name)) is not None:
+            yield from _whole_number(name, value)
+    for name in _LIST_FIELDS:
         value = getattr(params, name)
-        if not _is_int(value):
-            yield Refusal(f"type field={name}", f"{name}={value!r} must be a whole number")
+        is_left_out = name == "exit_depths" and value is None
+        if not is_left_out and not (isinstance(value, tuple) and all(map(_is_int, value))):
+            yield _wrong_type(name, f"{name}={value!r} must be a tuple of whole numbers")
     for name in _NUMBER_FIELDS:
         value = getattr(params, name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            yield Refusal(f"type field={name}", f"{name}={value!r} must be a number")
+            yield _wrong_type(name, f"{name}={value!r} must be a number")
         elif not math.isfinite(value):
-            yield Refusal(f"type field={name}", f"{name}={value!r} must be finite")
+            yield _wrong_type(name, f"{name}={value!r} must be finite")
     if not isinstance(params.ignore_eos, bool):
-        yield Refusal(
-            "type field=ignore_eos", f"ignore_eos={params.ignore_eos!r} must be True or False"
-        )
+        yield _wrong_type("ignore_eos", f"ignore_eos={params.ignore_eos!r} must be True or False")
+
+
+def _whole_number(name: str, value: object) -> Iterator[Refusal]:
+    if not isinstance(value, int) or isinstance(value, bool):
+        yield _wrong_type(name, f"{name}={value!r} must be a whole number")
+    elif not _LEAST <= value <= _MOST:
+        yield _wrong_type(name, f"{name}={value!r} must fit in 64 bits")
+
+
+def _wrong_type(name: str, sentence: str) -> Refusal:
+    return Refusal(f"type field={name}", sentence)
 
 
 def _lengths(params: SamplingParams) -> Iterator[Refusal]:
@@ -129,19 +148,19 @@ def _sampling(params: SamplingParams) -> Iterator[Refusal]:
             f"top-k top_k={params.top_k}", f"top_k={params.top_k} must be -1 (off), or 1 or more"
         )
     seed = params.seed
-    if seed is not None and not (_is_int(seed) and 0 <= seed < 2**63):
-        yield Refusal(f"seed seed={seed}", f"seed={seed!r} must be in [0, 2**63), or None")
+    if seed is not None and seed < 0:
+        yield Refusal(f"seed seed={seed}", f"seed={seed} must be in [0, 2**63), or None")
     if params.logprobs is not None and params.logprobs != 0:
         yield Refusal(
             f"logprobs logprobs={params.logprobs}",
-            f"logprobs={params.logprobs!r} must be None, or 0 for the sampled token's alone",
+            f"logprobs={params.logprobs} must be None, or 0 for the sampled token's alone",
         )
 
 
 def _loops(state: EngineState, params: SamplingParams) -> Iterator[Refusal]:
     depths = state.model.depths
     most = depths if params.max_loops is None else params.max_loops
-    if not _is_int(most) or not 1 <= params.min_loops <= most <= depths:
+    if not 1 <= params.min_loops <= most <= depths:
         yield Refusal(
             f"loops min_loops={params.min_loops} max_loops={most} depths={depths}",
             f"min_loops={params.min_loops} and max_loops={most} must satisfy 1 <= min_loops <= "
@@ -172,21 +191,20 @@ def _forced_depths(
         )
     for idx, depth in enumerate(forced):
         low, high = (depths, depths) if idx == 0 else (params.min_loops, most)
-        if not _is_int(depth) or not low <= depth <= high:
+        if not low <= depth <= high:
             yield Refusal(
                 f"exit-depths idx={idx} depth={depth} low={low} high={high}",
-                f"exit_depths[{idx}]={depth!r} must be in [{low}, {high}]: output 0 runs every "
+                f"exit_depths[{idx}]={depth} must be in [{low}, {high}]: output 0 runs every "
                 "loop, later ones between min_loops and max_loops",
             )
 
 
 def _stops(state: EngineState, params: SamplingParams) -> Iterator[Refusal]:
     for token in params.stop_token_ids:
-        if not _is_int(token) or not 0 <= token < state.model.vocab_size:
+        if not 0 <= token < state.model.vocab_size:
             yield Refusal(
                 f"stop-token token={token} vocab_size={state.model.vocab_size}",
-                f"stop_token_ids holds {token!r}, outside the vocabulary of "
-                f"{state.model.vocab_size}",
+                f"stop_token_ids holds {token}, outside the vocabulary of {state.model.vocab_size}",
             )
 
 

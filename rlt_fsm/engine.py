@@ -14,12 +14,12 @@ from typing import Self
 import msgspec
 
 from . import config as configs
-from . import oplog
+from . import given, oplog
 from .batch import Batch, RequestSpec, Runner
 from .clock import wall_time
 from .config import EngineConfig
-from .door import refusal
-from .errors import EngineClosed, RequestRefused
+from .door import Refusal, refusal
+from .errors import EngineClosed, RequestRefused, RltError
 from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
 from .flight import Flight, output_of
 from .log import EventLog
@@ -81,6 +81,7 @@ class Engine:
         self._flight = Flight(self._state, self._recorder, runner, self._log)
         self._pending: list[RequestOutput] = []  # last outputs of aborted requests
         self._stopped: str | None = None
+        self._is_called = False  # a call is under way
         self.last_schedule: LastSchedule | None = None
         self._recorder.record(RunOpened(self.config, self.model))
         self._recorder.commit()
@@ -109,10 +110,11 @@ class Engine:
         Raises:
             RequestRefused: it can never be served; the refusal is recorded, nothing else changes.
             EngineClosed: the engine is closed or has stopped.
+            RltError: another call is under way, as for every method; nothing changes.
         """
-        spec = self._spec(request_id, prompt_token_ids, params)
+        spec, refused = self._spec(request_id, prompt_token_ids, params)
         with self._running():
-            refused = refusal(self._state, spec)
+            refused = refused or refusal(self._state, spec)
             ref = self._state.next_ref
             if refused is None:
                 self._recorder.record(Submitted(ref, spec))
@@ -125,15 +127,12 @@ class Engine:
             raise RequestRefused(spec.request_id, code, refused.sentence)
 
     def _spec(
-        self, request_id: str, prompt: Sequence[int], params: SamplingParams | None
-    ) -> RequestSpec:
-        if not isinstance(request_id, str):
-            raise RequestRefused(repr(request_id), "request-id", "request_id must be a string")
-        params = params if params is not None else SamplingParams()
-        if params.seed is None:  # resolved at the door, so that the log can repeat the run
-            params = msgspec.structs.replace(params, seed=secrets.randbits(63))
-        generation = self._state.next_generation(request_id)
-        return RequestSpec(request_id, generation, tuple(prompt), params)
+        self, request_id: object, prompt: object, params: object
+    ) -> tuple[RequestSpec, Refusal | None]:
+        name, tokens, own, refused = given.read(request_id, prompt, params)
+        if own.seed is None:  # resolved at the door, so that the log can repeat the run
+            own = msgspec.structs.replace(own, seed=secrets.randbits(63))
+        return RequestSpec(name, self._state.next_generation(name), tokens, own), refused
 
     def abort_request(self, request_id: str) -> bool:
         """End a request; False and no event where the id is unknown or has finished.
@@ -141,7 +140,7 @@ class Engine:
         Its last RequestOutput (`finish_reason` abort) comes with the next `step()`.
         """
         with self._running():
-            request = self._state.by_id.get(request_id)
+            request = self._state.by_id.get(request_id) if isinstance(request_id, str) else None
             if request is None or request.status == "FINISHED":
                 return False
             self._abort(request)
@@ -204,6 +203,7 @@ class Engine:
     def advance_to(self, step: int) -> None:
         """Let the step counter of an idle engine jump forward to `step`."""
         assert not self._is_busy, "the counter jumps only while nothing is live"
+        assert step >= self.current_step, f"the counter is at {self.current_step}: it never falls"
         with self._running():
             self._recorder.jump_to(step)
 
@@ -248,7 +248,10 @@ class Engine:
         """One call on a live engine; an error inside it (never a caller's) stops the engine."""
         if self._stopped is not None:
             raise EngineClosed(self._stopped)
+        if self._is_called:  # by its runner, or by another thread
+            raise RltError("the engine is in the middle of a call: make one call at a time")
         self._recorder.tick()
+        self._is_called = True
         try:
             yield
         except BaseException as error:
@@ -256,6 +259,8 @@ class Engine:
             self._log.error("engine stopped", step=self._recorder.step, error=repr(error))
             self._runner.close()
             raise
+        finally:
+            self._is_called = False
 
     def __enter__(self) -> Self:
         return self

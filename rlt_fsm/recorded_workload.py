@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from .errors import WorkloadError
 from .params import SamplingParams
 from .record import Added, Name, Record
-from .workload import FORMAT, Action, Request, Workload, label, parse
+from .states import Outcome
+from .workload import FORMAT, Action, Expect, Request, Workload, label, parse
 
 SIM = "sim"
 
@@ -23,7 +24,7 @@ def workload_of(record: Record) -> Workload:
             told = None
         if told is not None and told.model == SIM:
             return told
-    model = record.model
+    model, is_drained = record.model, record.outcome is Outcome.DRAINED
     requests, actions = [], []
     for call in record.calls:
         if isinstance(call, Added):
@@ -40,6 +41,8 @@ def workload_of(record: Record) -> Workload:
         config=record.config,
         requests=tuple(requests),
         actions=tuple(actions),
+        # A run that was closed early, or broke off, is closed as early.
+        expect=Expect() if is_drained else Expect(max_steps=max(1, record.last_step)),
     )
 
 

@@ -4,12 +4,14 @@ A workload is data: a model, a config, requests with their arrival steps, action
 come of it. Prompts and scripted outputs are made from it in `prompts.py`; `drive.py` runs it.
 """
 
+import codecs
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
-from . import machines
+from . import machines, misfit
 from .config import EngineConfig
 from .errors import WorkloadError
 from .params import SamplingParams
@@ -95,23 +97,42 @@ def load(path: str | Path) -> Workload:
 def parse(text: str | bytes, *, name: str = "workload") -> Workload:
     """The workload that a JSON text describes; `name` begins every error's sentence."""
     try:
-        raw = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise WorkloadError(f"{name}: not a JSON text: {error}") from error
-    except UnicodeDecodeError as error:
-        raise WorkloadError(f"{name}: not a JSON text: not UTF-8 at byte {error.start}") from error
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        found = raw.get("format") if isinstance(raw, dict) else raw
-        raise WorkloadError(f"{name}: format is {found!r}, this version reads {FORMAT!r}")
-    try:
-        workload = msgspec.convert(_complete(_without_notes(raw)), Workload)
+        raw = _raw(text)
+        if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+            found = raw.get("format") if isinstance(raw, dict) else raw
+            raise WorkloadError(f"format is {found!r}, this version reads {FORMAT!r}")
+        data = _complete(_without_notes(raw))
+        workload = msgspec.convert(data, Workload)
         for sentence in _mistakes(workload):
             raise WorkloadError(sentence)
     except msgspec.ValidationError as error:
-        raise WorkloadError(f"{name}: {_sentence(error)}") from error
+        raise WorkloadError(f"{name}: {misfit.sentence(error, data, Workload)}") from error
+    except RecursionError as error:
+        raise WorkloadError(f"{name}: its objects and lists are nested too deeply") from error
     except WorkloadError as error:
         raise WorkloadError(f"{name}: {error}") from None
     return workload
+
+
+def _raw(text: str | bytes) -> object:
+    """The values of a JSON text in which no object says a key twice."""
+    if isinstance(text, bytes):
+        text = text.removeprefix(codecs.BOM_UTF8)
+    try:
+        raw: object = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise WorkloadError(f"not a JSON text: {error}") from error
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"not a JSON text: not UTF-8 at byte {error.start}") from error
+    json.loads(text, object_pairs_hook=_refuse_repeated_keys)
+    return raw
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, object]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise WorkloadError(f"key {twice!r} is given twice in one object: keep one")
 
 
 def to_json(workload: Workload) -> str:
@@ -188,14 +209,6 @@ def _fold(request: dict[str, object], where: str, vocab_size: object) -> None:
     request["params"] = params
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
-    message, _, path = str(error).partition(" - at `")
-    where = path.removesuffix("`").removeprefix("$").removeprefix(".") or "top level"
-    message = message.replace("Object contains unknown field `", "unknown key `")
-    message = message.replace("Object missing required field `", "missing key `")
-    return f"{where}: {message[0].lower()}{message[1:]}".replace("`", "'")
-
-
 # ---- what types cannot say ---------------------------------------------------------------------
 
 
@@ -223,6 +236,8 @@ def _request_mistakes(request: Request, known: set[tuple[str, int]]) -> Iterable
             yield f"shared_len {request.shared_len} is more than prompt_len {request.prompt_len}"
         if split_label(request.prompt_like) not in known:
             yield f"prompt_like {request.prompt_like!r} is no request of this file"
+    if request.params.seed is None:
+        yield "params.seed is null, which draws one: give a number, so that every run is the same"
     if request.eos_at is not None and request.eos_at == request.stop_at:
         yield f"output {request.eos_at} cannot be both EOS and a stop token"
 

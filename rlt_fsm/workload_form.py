@@ -15,8 +15,11 @@ from .states import FinishReason
 FORMAT = "rlt-workload/1"
 DEFAULT_MAX_STEPS = 100_000
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-_Positive = Annotated[int, msgspec.Meta(ge=1)]
+# The upper bounds keep a slip of the pen from asking for more than any machine has.
+_Step = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -40,7 +43,7 @@ class When(_Object, frozen=True, kw_only=True):
 class Action(_Object, frozen=True, kw_only=True):
     """One thing done to the run, at a step or when an event has happened."""
 
-    at: _Count | None = None
+    at: _Step | None = None
     when: When | None = None
     abort: str | None = None
     fail: bool | None = None
@@ -58,11 +61,11 @@ class Request(_Object, frozen=True, kw_only=True):
     """
 
     id: str
-    at: _Count = 0
+    at: _Step = 0
     prompt: tuple[_Int64, ...] | None = None
-    prompt_len: _Count | None = None
+    prompt_len: _Tokens | None = None
     prompt_like: str | None = None
-    shared_len: _Count | None = None
+    shared_len: _Tokens | None = None
     max_tokens: int | None = None
     priority: int | None = None
     exit_depths: tuple[int, ...] | None = None
@@ -101,8 +104,8 @@ class Workload(_Object, frozen=True, kw_only=True):
     about: str = ""
     seed: _Int64 = 0
     model: str = "sim"
-    depths: _Positive = 4
-    vocab_size: Annotated[int, msgspec.Meta(ge=2)] = 512
+    depths: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
+    vocab_size: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 512
     max_model_len: _Positive = 4096
     config: EngineConfig = EngineConfig()
     requests: tuple[Request, ...]

@@ -4,6 +4,7 @@ A part of the composition root `cli.py`; what is measured lives in `bench/`.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,8 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="NAME",
-        help="eager, graphed, full, adaptive, no-refill or log-off; repeat it.",
+        help="eager, graphed, full, adaptive, full-sync, adaptive-sync, no-refill or log-off; "
+        "repeat it.",
     ),
 ]
 Shapes = Annotated[
@@ -78,13 +80,19 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
                 requests=requests,
                 steps=not no_steps,
             )
-            result = run_plan(plan, verdict, status.show)
+            result = run_plan(plan, verdict, status.show, partial(_keep, out))
             status.clear()
-        text = msgspec.json.format(msgspec.json.encode(result), indent=1).decode()
-        if out is not None:
-            Path(out).write_text(text + "\n", encoding="utf-8")
-        typer.echo(text if json else as_text(result))
+        typer.echo(_as_json(result) if json else as_text(result))
         has_failed = any(line.problems for line in result.arms)
         raise typer.Exit(NO if has_failed else OK)
 
     return bench
+
+
+def _as_json(result: msgspec.Struct) -> str:
+    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()
+
+
+def _keep(out: str | None, result: msgspec.Struct) -> None:
+    if out is not None:
+        Path(out).write_text(_as_json(result) + "\n", encoding="utf-8")

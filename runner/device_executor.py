@@ -20,8 +20,9 @@ from .fused import FusedLoop
 from .kernels.backend import TritonAttention
 from .kernels.paging import PagedRows
 from .kernels.step_inputs import StepInputs, coda_columns, loop_columns, prelude_columns
-from .kv_cache import Exited, KVCache, Span
+from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
+from .pending import Pending
 from .progress import Progress, silent
 from .resident import ResidentState
 
@@ -58,6 +59,9 @@ class DeviceExecutor(Executor):
         self._paged = attention
         self._kernels = attention.kernels
         self._fused = loop
+        # Where bits may not depend on the batch, decode rows are computed as prompt rows are.
+        heads = model.config.num_attention_heads, model.config.num_key_value_heads
+        self._writes_while_attending = heads[0] == heads[1] and not options.one_row_per_call
         self._graphs: DecodeGraphs | None = None
         state_rows, device = resident.hidden.shape[0], cache.device
         capacity = loop.padded(state_rows)
@@ -96,58 +100,59 @@ class DeviceExecutor(Executor):
         return sorted({self._fused.padded(size) for size in bucket_sizes(most)})
 
     def run(self, batch: Batch) -> BatchResult:
-        """See `Executor.run`; batches of decode rows alone take the short way."""
+        """See `Executor.run`."""
+        return self.start(batch).result()
+
+    def start(self, batch: Batch) -> Pending:
+        """Launch a batch; batches of decode rows alone take the short way."""
         match batch.works:
             case (WorkKey.DECODE_PRELUDE,):
-                self._decode_prelude(batch.rows)
-                return BatchResult(batch.ticket)
+                return self._decode_prelude(batch)
             case (WorkKey.DECODE_RECURRENT,):
-                exits = self._decode_loop(batch.rows)
-                return BatchResult(batch.ticket, exits=exits)
+                return self._decode_loop(batch)
             case (WorkKey.DECODE_CODA,):
-                token_ids, logprobs = self._decode_coda(batch.rows)
-                return BatchResult(batch.ticket, token_ids=token_ids, logprobs=logprobs)
+                return self._decode_coda(batch)
             case _:
-                return super().run(batch)
+                result = super().run(batch)
+                return Pending(batch.ticket, lambda: result)
 
     # ---- decode steps ------------------------------------------------------------------------
 
-    def _decode_prelude(self, rows: Sequence[Row]) -> None:
+    def _decode_prelude(self, batch: Batch) -> Pending:
+        rows = batch.rows
         count = self._rows_for("prelude", rows)
         slots = [row.state_row for row in rows]
         self.inputs.send(prelude_columns(slots, [row.last_token for row in rows], count))
         self._launch("prelude", count)
+        return Pending(batch.ticket, lambda: BatchResult(batch.ticket))
 
-    def _decode_loop(self, rows: Sequence[Row]) -> list[bool]:
+    def _decode_loop(self, batch: Batch) -> Pending:
+        rows = batch.rows
         count = self._rows_for("recurrent", rows)
-        depths = [row.depth for row in rows if row.depth is not None]
-        positions = [row.token_start for row in rows]
-        owners = [inputs.owner_of(row) for row in rows]
+        spans = inputs.decode_spans(rows)
         self._keep_tables(rows)
-        self._cache.advance(owners, depths, positions)
+        self._cache.advance(spans)
         self.inputs.send(
             loop_columns(
-                [row.state_row for row in rows],
-                [self._cache.plane(depth) for depth in depths],
-                positions,
+                [span.state_row for span in spans],
+                [self._cache.plane(span.depth) for span in spans],
+                [span.start for span in spans],
                 [row.spec.params.exit_threshold for row in rows],
                 count,
             )
         )
         self._launch("recurrent", count)
-        exits: list[int] = self._outputs.exits[: len(rows)].tolist()
-        return [bool(leaves) for leaves in exits]
 
-    def _decode_coda(self, rows: Sequence[Row]) -> tuple[list[int], list[float | None]]:
+        def finish(exits: list[int]) -> BatchResult:
+            return BatchResult(batch.ticket, exits=[bool(leaves) for leaves in exits])
+
+        return Pending(batch.ticket, finish, self._outputs.exits[: len(rows)])
+
+    def _decode_coda(self, batch: Batch) -> Pending:
+        rows = batch.rows
         count = self._rows_for("coda", rows)
         self._keep_tables(rows)
-        self._cache.count_exits(
-            [
-                Exited(inputs.owner_of(row), row.block_table, row.token_start, row.loops_done)
-                for row in rows
-                if row.loops_done < self._full_depth
-            ]
-        )
+        self._cache.count_exits(inputs.exited_tokens(rows, self._full_depth))
         self.inputs.send(
             coda_columns(
                 [row.state_row for row in rows],
@@ -158,15 +163,14 @@ class DeviceExecutor(Executor):
             )
         )
         self._launch("coda", count)
-        tokens: list[int] = self._outputs.tokens[: len(rows)].tolist()
-        return tokens, self._logprobs(rows)
-
-    def _logprobs(self, rows: Sequence[Row]) -> list[float | None]:
         wanted = [row.spec.params.logprobs is not None for row in rows]
-        if not any(wanted):
-            return [None] * len(rows)
-        values: list[float] = self._outputs.logprobs[: len(rows)].tolist()
-        return [value if asked else None for value, asked in zip(values, wanted, strict=True)]
+
+        def finish(tokens: list[int], values: list[float]) -> BatchResult:
+            logprobs = [v if asked else None for v, asked in zip(values, wanted, strict=True)]
+            return BatchResult(batch.ticket, token_ids=tokens, logprobs=logprobs)
+
+        own = slice(0, len(rows))
+        return Pending(batch.ticket, finish, self._outputs.tokens[own], self._outputs.logprobs[own])
 
     def _keep_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -198,12 +202,19 @@ class DeviceExecutor(Executor):
         rows = PagedRows(self._paged.tables.tensor, step.slots, step.planes, step.positions)
         splits = self._paged.splits(count)
 
-        def attend(layer: int, q: Tensor, out: Tensor) -> None:
+        rotation, kernels = self._fused.rotation, self._kernels
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
             keys, values = cache.keys[:, layer], cache.values[:, layer]
-            self._kernels.decode_attention(q, keys, values, rows, out, splits=splits)
+            if self._writes_while_attending:
+                own = (q, k, v, keys, values, rows, rotation, out)
+                kernels.decode_and_write(*own, splits=splits)
+            else:
+                kernels.write_kv(q, k, v, keys, values, rows, rotation)
+                kernels.decode_attention(q, keys, values, rows, out, splits=splits)
 
         x, y = self._fused.first_norm(resident.hidden, step.slots)
-        y = self._fused.run(x, y, rows, attend)
+        y = self._fused.run(x, y, attend)
         gate, out = self._model.model.early_exit_gate, self._outputs
         self._kernels.route_exits(
             y, gate.weight[0], gate.bias, step.slots, step.thresholds, resident.hidden,
@@ -232,7 +243,13 @@ class DeviceExecutor(Executor):
         if padding:
             slots[count:] = -1
         x, y = self._fused.first_norm(hidden, slots)
-        normed = self._fused.run(x, y, call.rows, call.attend)[:count]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+            keys, values = self._cache.keys[:, layer], self._cache.values[:, layer]
+            self._kernels.write_kv(q, k, v, keys, values, call.rows, self._fused.rotation)
+            call.attend(layer, q, out)
+
+        normed = self._fused.run(x, y, attend)[:count]
         gate = self._model.model.early_exit_gate
         logits = (normed.float() * gate.weight[0].float()).sum(dim=-1) + gate.bias.float()
         return normed, logits
@@ -258,7 +275,6 @@ def start_device_executor(
     attention.tables.reserve(resident.hidden.shape[0], pages)
     loop = FusedLoop(
         model,
-        cache,
         attention.kernels,
         positions=max_model_len,
         batch_invariant=options.one_row_per_call,

@@ -17,6 +17,7 @@ from .attention import AttentionBackend
 from .inputs import Piece
 from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
+from .pending import Pending
 from .resident import ResidentState
 from .sampler import Draw, sample
 
@@ -65,6 +66,11 @@ class Executor:
         else:
             raise NotImplementedError(f"a batch of {'+'.join(batch.works)} does not run here")
         return BatchResult(batch.ticket)
+
+    def start(self, batch: Batch) -> Pending:
+        """Begin a batch; here it is computed when this returns."""
+        result = self.run(batch)
+        return Pending(batch.ticket, lambda: result)
 
     # ---- prompts, all depths at once ---------------------------------------------------------
 

@@ -12,16 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .kernels.launch_shapes import SHARED_BYTES, LayerShapes, SkinnyShape, layer_shapes
-from .kernels.paging import PagedRows
-from .kv_cache import KVCache
 from .models.ouro import DecoderLayer, OuroModel
 
 # Rows of every product where results must not depend on how many rows there are: products of one
 # shape are computed alike, row by row. 128 rows cost about what one does: the weights are the load.
 INVARIANT_ROWS: Final = 128
 
-# Attention of the rows of one model call: (layer, rotated q, out), K and V are in the pool.
-AttendInto = Callable[[int, Tensor, Tensor], None]
+# Attention of the rows of one model call: rotate q and k, store k and v, attend.
+AttendInto = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]  # layer, q, k, v, out
 
 
 class _Layer(NamedTuple):
@@ -36,7 +34,7 @@ class _Layer(NamedTuple):
 
 
 class FusedLoop:
-    """The layers and the final norm over one pool.
+    """The layers and the final norm, whatever pool they read.
 
     The model's own q, k, v, gate and up weights become views of the fused ones, so that nothing is
     held twice; `state_dict` is as before.
@@ -45,7 +43,6 @@ class FusedLoop:
     def __init__(
         self,
         model: OuroModel,
-        cache: KVCache,
         kernels: ModuleType,
         *,
         positions: int,
@@ -53,7 +50,6 @@ class FusedLoop:
     ) -> None:
         config = model.config
         self._kernels = kernels
-        self._cache = cache
         self._eps = config.rms_norm_eps
         self._heads = config.num_attention_heads
         self._kv_heads = config.num_key_value_heads
@@ -70,7 +66,7 @@ class FusedLoop:
         self._has_skinny = weight.element_size() == 2 and _has_room(weight.device)
         self._final_norm = model.model.norm.weight
         steps = torch.arange(positions, device=weight.device)
-        self._rotation = model.model.rotary(steps, weight.dtype)
+        self.rotation = model.model.rotary(steps, weight.dtype)
 
     def padded(self, rows: int) -> int:
         """How many rows a call of `rows` rows takes: more only where results are invariant."""
@@ -84,11 +80,11 @@ class FusedLoop:
         self._kernels.gather_norm(states, slots, x, y, weight, self._eps)
         return x, y
 
-    def run(self, x: Tensor, y: Tensor, rows: PagedRows, attend: AttendInto) -> Tensor:
+    def run(self, x: Tensor, y: Tensor, attend: AttendInto) -> Tensor:
         """Every layer once, then the final norm: [rows, hidden]. x and y as `first_norm` made them;
         both are used up. With invariance their rows are a multiple of INVARIANT_ROWS.
         """
-        kernels, cache = self._kernels, self._cache
+        kernels = self._kernels
         count, heads, kv_heads = x.shape[0], self._heads, self._kv_heads
         attended = x.new_empty((count, heads, self._head_dim))
         shapes = self._shapes(count)
@@ -96,9 +92,7 @@ class FusedLoop:
             qkv = self._product(y, layer.qkv, shapes.qkv)
             qkv = qkv.view(count, heads + 2 * kv_heads, self._head_dim)
             q, k, v = (qkv[:, first:end] for first, end in self._head_ranges)
-            keys, values = cache.keys[:, index], cache.values[:, index]
-            kernels.write_kv(q, k, v, keys, values, rows, self._rotation)
-            attend(index, q, attended)
+            attend(index, q, k, v, attended)
             delta = self._product(attended.view(count, -1), layer.out, shapes.out)
             kernels.add_norms(x, delta, y, layer.norm_attended, layer.norm_between, self._eps)
             inner = self._gated(y, layer.gate_up, shapes.gate_up)

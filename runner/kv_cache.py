@@ -118,21 +118,22 @@ class KVCache:
             for plane in range(token.exit_depth, self.geometry.planes):
                 self._written.extend(token.owner, plane, token.position, token.position + 1)
 
-    def advance(
-        self, owners: Sequence[Owner], depths: Sequence[int], positions: Sequence[int]
-    ) -> None:
-        """Count one position of each request as written at its depth; a kernel writes.
+    def advance(self, spans: Sequence[Span]) -> None:
+        """Count spans of one position each as written; a kernel writes.
 
-        The short way of `enqueue` for decode rows whose tables were checked.
+        The short way of `enqueue` for decode rows of different requests whose tables were checked.
 
         Raises:
-            KVCacheError: history before a position that was never written; nothing was counted.
+            KVCacheError: no page, or history that was never written; nothing was counted.
         """
-        for owner, depth, position in zip(owners, depths, positions, strict=True):
-            if position > self.frontier(owner, depth):
-                raise self._no_history(owner, depth, position)
-        for owner, depth, position in zip(owners, depths, positions, strict=True):
-            self._written.extend(owner, self.plane(depth), position, position + 1)
+        size = self.geometry.block_size
+        for span in spans:
+            if span.start >= len(span.table[0]) * size:
+                raise KVCacheError(f"{_name(span.owner)}: no page for position {span.start}")
+            if span.start > (written := self.frontier(span.owner, span.depth)):
+                raise self._no_history(span.owner, span.depth, span.start, written)
+        for span in spans:
+            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
 
     # ---- a request as a whole ----------------------------------------------------------------
 
@@ -215,10 +216,8 @@ class KVCache:
                 raise self._no_history(span.owner, span.depth, span.start, written)
             ahead[key] = self._written.frontier_after(*key, written, span.end)
 
-    def _no_history(
-        self, owner: Owner, depth: int, position: int, written: int | None = None
-    ) -> KVCacheError:
-        written = self.frontier(owner, depth) if written is None else written
+    @staticmethod
+    def _no_history(owner: Owner, depth: int, position: int, written: int) -> KVCacheError:
         return KVCacheError(
             f"{_name(owner)}: position {position} at depth {depth} would read "
             f"uninitialised history: only {written} positions are written"

@@ -4,6 +4,7 @@ It takes memory, keeps what the engine never sees (KV pool, state rows, host cop
 batches to the executor. It decides nothing: rows come with their depths, tables and rules.
 """
 
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from .kv_cache import KVCache, KVGeometry, Pages
 from .kv_sizing import planned_pool
 from .loading import LoadedModel, load_model, resolve_context
 from .memory_plan import MemoryPlan
+from .pending import Pending
 from .progress import Progress, silent
 from .resident import ResidentState
 from .written import Owner
@@ -66,7 +68,7 @@ class TorchRunner:
         self.memory_plan: MemoryPlan | None = None
         self._on: _Device | None = None
         self._offloaded: dict[Owner, Pages] = {}
-        self._results: list[BatchResult] = []
+        self._pending: deque[Pending] = deque()
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """Take the KV pool and the state rows; see `rlt_fsm.batch.Runner`.
@@ -119,18 +121,22 @@ class TorchRunner:
     # ---- batches -----------------------------------------------------------------------------
 
     def submit(self, batch: Batch) -> None:
-        """Compute a batch at once; its result waits for `collect`."""
+        """Begin a batch behind those submitted before; decode batches of the kernels return while
+        the device is at work, others when they are launched or computed.
+        """
         with torch.inference_mode():
-            self._results.append(self._started.executor.run(batch))
+            self._pending.append(self._started.executor.start(batch))
 
     def collect(self) -> list[BatchResult]:
-        """Results in the order of submission."""
-        assert self._results, "collect without a submitted batch would wait for ever"
-        return self.poll()
+        """Results in the order of submission; waits for the oldest."""
+        assert self._pending, "collect without a submitted batch would wait for ever"
+        return [self._pending.popleft().result(), *self.poll()]
 
     def poll(self) -> list[BatchResult]:
-        """The results that are there: of every batch, since `submit` computes at once."""
-        results, self._results = self._results, []
+        """The results that are there, in the order of submission."""
+        results = []
+        while self._pending and self._pending[0].is_done():
+            results.append(self._pending.popleft().result())
         return results
 
     # ---- requests ----------------------------------------------------------------------------
@@ -168,7 +174,7 @@ class TorchRunner:
         """Give back all but the weights; `start` may take it again. May be called twice."""
         self._on = None
         self._offloaded.clear()
-        self._results.clear()
+        self._pending.clear()
 
     # ---- small parts -------------------------------------------------------------------------
 

@@ -139,26 +139,26 @@ class _Ask:
             run_id = log.newest() if self._run is None else self._run
             run = log.run(run_id)
             workload = runs.workload_of(store, run_id)
-            kept = None
+            kept, step = None, None
             if not self._settings and self._base is None:
-                kept = self._recorded(store, run_id, is_over=run.info.ended_at is not None)
+                kept, step = self._recorded(store, run_id, is_over=run.info.ended_at is not None)
         with self._observer(runs, is_unfinished=kept is None) as observe:
-            return shrink(workload, observe, symptom=kept, tell=tell)
+            return shrink(workload, observe, symptom=kept, step=step, tell=tell)
 
-    def _recorded(self, store: EventStore, run_id: int, *, is_over: bool) -> Symptom | None:
-        """What the log itself shows; None for a run that broke off and breaks no rule."""
-        found = [
-            symptom
-            for symptom in findings_of(store, run_id)
-            if self._finding in (None, symptom.what)
-        ]
-        if not found and (is_over or self._finding is not None):
+    def _recorded(
+        self, store: EventStore, run_id: int, *, is_over: bool
+    ) -> tuple[Symptom | None, int | None]:
+        """What the log itself shows, and at which step; None for a run that only broke off."""
+        for symptom, finding in findings_of(store, run_id).items():
+            if self._finding in (None, symptom.what):
+                return symptom, finding.step
+        if is_over or self._finding is not None:
             rule = "no rule" if self._finding is None else f"no {self._finding}"
             raise ShrinkError(
                 f"{self._db}: run {run_id} breaks {rule}: there is nothing to keep (--set and "
                 "--base keep a difference)"
             )
-        return found[0] if found else None
+        return None, None
 
     @contextmanager
     def _observer(self, runs: Runs, *, is_unfinished: bool) -> Iterator[Observe]:

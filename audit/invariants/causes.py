@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ..legality import Move
 from ..reader import CAUSE, REF, SEQ, TICKET, Event
 from ..recount import Recount
+from ..streaks import Streak, Together, nothing
 
 Handler = Callable[[Event], None]
 
@@ -53,6 +54,36 @@ class Causes:
         if move.trigger in QUEUES and move.status is not None:
             return self._note_queued
         return handlers.get(move.trigger)
+
+    def together(self, move: Move) -> Together | None:
+        """Streaks whose causes are all the ones that are due."""
+        match move.trigger:
+            case "select":
+                return Together(self._take_up, nothing)
+            case "enqueue":
+                return Together(self._follow_results, self._note_enqueued)
+            case "output":
+                return Together(self._follow_tickets, self._note_outputs)
+            case _:
+                return None
+
+    def _take_up(self, streak: Streak) -> bool:
+        return streak.causes == list(map(self._queued.get, streak.refs))
+
+    def _follow_tickets(self, streak: Streak) -> bool:
+        return streak.causes.count(self._settled[streak.ticket]) == streak.length
+
+    def _follow_results(self, streak: Streak) -> bool:
+        outputs = self._output
+        return self._follow_tickets(streak) or streak.causes == [
+            outputs[ref] for ref in streak.refs
+        ]
+
+    def _note_enqueued(self, streak: Streak) -> None:
+        self._queued.update(zip(streak.refs, streak.seqs, strict=True))
+
+    def _note_outputs(self, streak: Streak) -> None:
+        self._output.update(zip(streak.refs, streak.seqs, strict=True))
 
     def _note_queued(self, event: Event) -> None:
         self._queued[event[REF]] = event[SEQ]

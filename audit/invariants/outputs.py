@@ -1,12 +1,27 @@
 """S8: which outputs a request may have."""
 
+from typing import NamedTuple
+
 from rlt_fsm.states import FinishReason, WorkKey
 
 from ..facts import FinishData, decode
 from ..legality import Move
 from ..reader import EXTRA, REF, SEQ, A, B, C, D, Event
 from ..recount import Request
+from ..streaks import Streak, Together
 from .base import Handler, Invariant
+
+
+class _Bounds(NamedTuple):
+    """What a request's own parameters let its outputs be; loop counts are 1-based."""
+
+    outputs: int
+    full: int
+    least: int
+    most: int
+    exit_depths: tuple[int, ...] | None
+    stops: frozenset[int]
+    may_tell_logprob: bool
 
 
 class S8Outputs(Invariant):
@@ -28,6 +43,7 @@ class S8Outputs(Invariant):
     def prepare(self) -> None:
         """Nobody has stopped."""
         self._stopped: dict[int, int] = {}  # ref → seq of the output that stopped it
+        self._bounds: dict[int, _Bounds] = {}  # by ref, for streaks
         self._codas: dict[int, int] = {}  # ref → codas selected
         self._is_async = self.recount.config.execution.async_scheduling
 
@@ -49,6 +65,69 @@ class S8Outputs(Invariant):
                 return self._goes_on if is_next_token else None
             case _:
                 return None
+
+    def together(self, move: Move) -> Together | None:
+        """Outputs that nothing is wrong with and that stop nobody, and what goes on after them."""
+        if move.trigger == "output":
+            return Together(self._are_plain, self._note_outputs)
+        return Together(self._go_on, self._note_codas) if move.trigger == "enqueue" else None
+
+    def _are_plain(self, streak: Streak) -> bool:
+        outputs, requests, stopped = self.recount.outputs, self.recount.requests, self._stopped
+        vocab_size = self.recount.model.vocab_size
+        most = 1 << 62 if vocab_size is None else vocab_size
+        if not 0 <= min(streak.b) <= max(streak.b) < most:
+            return False
+        for ref, idx, token, exit_depth, logprob in zip(
+            streak.refs, streak.a, streak.b, streak.c, streak.d, strict=True
+        ):
+            request = requests[ref]
+            if request is None or idx != outputs[ref] or ref in stopped:
+                return False
+            bounds = self._bounds.get(ref) or self._note_bounds(ref, request)
+            is_plain = (
+                idx < bounds.outputs
+                and token not in bounds.stops
+                and (logprob is None or bounds.may_tell_logprob)
+                and (
+                    bounds.least <= exit_depth <= bounds.most if idx else exit_depth == bounds.full
+                )
+            )
+            if not is_plain or bounds.exit_depths is not None:
+                return False
+        return True
+
+    def _note_bounds(self, ref: int, request: Request) -> _Bounds:
+        params, model = request.params, self.recount.model
+        most = model.depths if params.max_loops is None else params.max_loops
+        stops = {*params.stop_token_ids, *(() if params.ignore_eos else model.eos_token_ids)}
+        bounds = self._bounds[ref] = _Bounds(
+            outputs=self._limit(request),
+            full=model.depths,
+            least=most if params.exit_threshold >= 1.0 else params.min_loops,
+            most=most,
+            exit_depths=params.exit_depths,
+            stops=frozenset(stops),
+            may_tell_logprob=params.logprobs is not None,
+        )
+        return bounds
+
+    def _note_outputs(self, streak: Streak) -> None:
+        outputs, scheduled = self.recount.outputs, self.recount.scheduled_outputs
+        for ref in streak.refs:
+            outputs[ref] = scheduled[ref] = outputs[ref] + 1
+
+    def _go_on(self, streak: Streak) -> bool:
+        outputs, codas, stopped = self.recount.outputs, self._codas, self._stopped
+        return all(
+            ref not in stopped and codas.get(ref, 0) < outputs[ref] < self._bounds[ref].outputs
+            for ref in streak.refs
+        )
+
+    def _note_codas(self, streak: Streak) -> None:
+        codas = self._codas
+        for ref in streak.refs:
+            codas[ref] = codas.get(ref, 0) + 1
 
     def _output(self, event: Event) -> None:
         ref, idx = event[REF], event[A]

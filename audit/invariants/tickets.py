@@ -7,6 +7,7 @@ from ..legality import Move
 from ..reader import REF, SEQ, Event
 from ..reader import TICKET as TICKET_COLUMN
 from ..recount import Step, Ticket
+from ..streaks import Streak, Together, nothing
 from .base import Handler, Invariant
 
 ACTIVE = RequestStatus.ACTIVE.value
@@ -84,6 +85,8 @@ class S11Tickets(Invariant):
 
     def _check_outcomes(self, event: Event, ticket: Ticket) -> None:
         work, in_flight = self.recount.work, self.recount.in_flight
+        if TAKEN_STATES.isdisjoint([work[ref] for ref in ticket.refs]):
+            return
         for ref, row in ticket.refs.items():
             if work[ref] not in TAKEN_STATES or any(ref in t.refs for t in in_flight.values()):
                 continue
@@ -158,6 +161,23 @@ class S12Identity(Invariant):
                 self._check_turn(event, move)
 
         return check
+
+    def together(self, move: Move) -> Together | None:
+        """Synchronously: results of rows of one ticket, whose requests are all ACTIVE."""
+        states = (COMPLETED,) if move.trigger == "output" else (COMPLETED, FAILED)
+        tickets, status = self.recount.tickets, self.recount.status
+
+        def holds(streak: Streak) -> bool:
+            ticket = tickets.get(streak.ticket)
+            return (
+                ticket is not None
+                and len(self.recount.in_flight) <= 1
+                and ticket.state in states
+                and ticket.refs.keys() >= set(streak.refs)
+                and [status[ref] for ref in streak.refs].count(ACTIVE) == streak.length
+            )
+
+        return Together(holds, nothing) if move.trigger in ("output", "enqueue") else None
 
     def _check_turn(self, event: Event, move: Move) -> None:
         """A request's results come from the oldest ticket in flight that has a row of it."""

@@ -7,6 +7,7 @@ from ..legality import Move
 from ..reader import REF, TICKET, Event
 from ..ready_work import KeyTally
 from ..recount import Step
+from ..streaks import Streak, Together
 from .base import Handler, Invariant
 
 LOOPS = (WorkKey.DECODE_RECURRENT, WorkKey.SPECULATIVE)
@@ -124,6 +125,44 @@ class F4Served(Invariant):
             return None
         tally = self.recount.ready.by_key[source]
         return self._selected(tally) if move.trigger == "select" else self._leaves(tally)
+
+    def together(self, move: Move) -> Together | None:
+        """Work that becomes ready in its turn, or is selected within a batch of becoming so."""
+        if move.work is None or move.status is not None:
+            return None
+        source, dest = (KEY_OF.get(state) for state in move.work)
+        if dest is not None:
+            return self._become_ready(self.recount.ready.by_key[dest])
+        if source is None or move.trigger != "select":
+            return None
+        return self._selected_together(self.recount.ready.by_key[source])
+
+    @staticmethod
+    def _become_ready(tally: KeyTally) -> Together:
+        def note(streak: Streak) -> None:
+            tally.ready.update(dict.fromkeys(streak.refs, tally.batches))
+
+        return Together(lambda _: True, note)
+
+    def _selected_together(self, tally: KeyTally) -> Together:
+        ready, last_ticket = tally.ready, self.recount.last_ticket
+
+        def holds(streak: Streak) -> bool:
+            return min([ready[ref] for ref in streak.refs]) >= tally.batches - 1
+
+        def note(streak: Streak) -> None:
+            tally.building += streak.length
+            number = streak.ticket
+            if len(ready) == streak.length:  # all of them, since `holds` found each there
+                ready.clear()
+                for ref in streak.refs:
+                    last_ticket[ref] = number
+                return
+            for ref in streak.refs:
+                last_ticket[ref] = number
+                del ready[ref]
+
+        return Together(holds, note)
 
     def _becomes_ready(self, tally: KeyTally, *, enters: bool) -> Handler:
         ready = tally.ready

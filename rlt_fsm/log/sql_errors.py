@@ -38,6 +38,8 @@ def translated(name: str) -> Iterator[None]:
         if isinstance(error.orig, sqlite3.IntegrityError):
             raise
         raise _log_error(name, error.orig) from error
+    except UnicodeDecodeError as error:  # the driver's, over a text or the name of a table
+        raise LogUnavailable(f"{name}: {_SENTENCES[sqlite3.SQLITE_CORRUPT]}") from error
     except sqlite3.IntegrityError:
         raise
     except sqlite3.DatabaseError as error:

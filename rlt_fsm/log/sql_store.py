@@ -118,6 +118,14 @@ class SqlStore(EventLog):
             _driver(self._reading).execute("PRAGMA query_only = ON")
         return _driver(self._reading)
 
+    def damage(self) -> str | None:
+        """What SQLite finds wrong: pages, and values that no column of their type can hold."""
+        try:
+            ((first,),) = self._connection_for_reading().execute("PRAGMA quick_check(1)").fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            return str(error)
+        return None if first == "ok" else str(first)
+
     def close(self) -> None:
         """Leave one plain file behind, where no one else has it open."""
         if self._reading is not None:

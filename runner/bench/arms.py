@@ -3,13 +3,15 @@
 import platform
 import tempfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import torch
 from msgspec.structs import replace
 
+from rlt_fsm.config import Mode
 from rlt_fsm.errors import ConfigError
 from rlt_fsm.version import engine_version, revision
 from runner.loading import LoadedModel, resolve_device
@@ -20,11 +22,23 @@ from .roofline import Roofline, copy_bandwidth, roofline_of
 from .serving import Served, Verdict, arm_config, serve
 from .steps import time_steps
 
-ENGINE_ARMS: Final = {  # name: law of the depths, mode, durability, a log on disk
-    "full": ("full", "refill", "group", True),
-    "adaptive": ("paper", "refill", "group", True),
-    "no-refill": ("paper", "no_refill", "group", True),
-    "log-off": ("paper", "refill", "off", False),
+
+class _Arm(NamedTuple):
+    """How an arm serves: the law of its depths, the scheduler's mode, and what is kept."""
+
+    law: str
+    mode: Mode = "refill"
+    is_async: bool = True
+    has_log: bool = True
+
+
+ENGINE_ARMS: Final = {
+    "full": _Arm("full"),
+    "adaptive": _Arm("paper"),
+    "full-sync": _Arm("full", is_async=False),
+    "adaptive-sync": _Arm("paper", is_async=False),
+    "no-refill": _Arm("paper", mode="no_refill"),
+    "log-off": _Arm("paper", has_log=False),
 }
 DENSE_ARMS: Final = {"eager": False, "graphed": True}
 ARMS: Final = (*DENSE_ARMS, *ENGINE_ARMS)
@@ -33,6 +47,7 @@ STEP_GRID: Final = (
     (128, 1024),
 )  # fmt: skip
 Tell = Callable[[str], None]
+MODELS: Final = {"ouro-1.4b": OURO_1_4B, "tiny": TINY}
 
 
 class StepLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +99,9 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
     arms: list[ArmLine]
 
 
+Keep = Callable[[BenchResult], None]
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to measure. `requests`: so many per slot."""
 
@@ -106,7 +124,7 @@ def check(plan: Plan) -> None:
     for option, given, known in (
         ("arm", plan.arms, ARMS),
         ("shape", plan.shapes, tuple(SHAPES)),
-        ("model", (plan.model,), ("ouro-1.4b", "tiny")),
+        ("model", (plan.model,), tuple(MODELS)),
     ):
         for name in given:
             if name not in known:
@@ -115,34 +133,24 @@ def check(plan: Plan) -> None:
         raise ConfigError("--width, --repeats and --requests must be at least 1")
 
 
-def run_plan(plan: Plan, judge: Verdict, tell: Tell) -> BenchResult:
-    """Measure everything of a plan; arms take turns within each repeat.
+def run_plan(plan: Plan, judge: Verdict, tell: Tell, keep: Keep) -> BenchResult:
+    """Measure everything of a plan; arms take turns within each repeat. `keep` gets the result so
+    far after each run: a benchmark that is cut off has not run for nothing.
 
     Raises:
         ConfigError: see `check`; or no such device.
     """
     check(plan)
     device = resolve_device(plan.device)
-    if device.type != "cuda" and "graphed" in plan.arms:
-        raise ConfigError("--arm graphed needs a CUDA device: name other arms")
-    config = OURO_1_4B if plan.model == "ouro-1.4b" else TINY
-    loaded = random_model(config, plan.model, device)
     is_cuda = device.type == "cuda"
+    if not is_cuda and "graphed" in plan.arms:
+        raise ConfigError("--arm graphed needs a CUDA device: name other arms")
+    loaded = random_model(MODELS[plan.model], plan.model, device)
     bandwidth = copy_bandwidth(device) if is_cuda else None
     roofline = None
     if bandwidth is not None:
-        roofline = roofline_of(config, loaded.model.lm_head.weight.dtype, bandwidth)
-    lines: list[StepLine] = []
-    if plan.steps and roofline is not None:
-        lines = _steps(loaded, roofline, tell)
-    arms: list[ArmLine] = []
-    for repeat in range(plan.repeats):
-        for shape in plan.shapes:
-            for width in plan.widths:
-                for arm in plan.arms:
-                    tell(f"repeat {repeat + 1}: {shape}, width {width}, {arm}")
-                    arms.append(_arm(plan, loaded, shape, width, arm, repeat, roofline, judge))
-    return BenchResult(
+        roofline = roofline_of(loaded.config, loaded.model.lm_head.weight.dtype, bandwidth)
+    result = BenchResult(
         card=torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
         torch=str(torch.__version__),
         python=platform.python_version(),
@@ -150,9 +158,18 @@ def run_plan(plan: Plan, judge: Verdict, tell: Tell) -> BenchResult:
         revision=revision(),
         model=plan.model,
         copy_tb_per_s=None if bandwidth is None else bandwidth / 1e12,
-        steps=lines,
-        arms=arms,
+        steps=[],
+        arms=[],
     )
+    if plan.steps and roofline is not None:
+        result.steps.extend(_steps(loaded, roofline, tell))
+        keep(result)
+    for repeat in range(plan.repeats):
+        for shape, width, arm in product(plan.shapes, plan.widths, plan.arms):
+            tell(f"repeat {repeat + 1}: {shape}, width {width}, {arm}")
+            result.arms.append(_arm(plan, loaded, shape, width, arm, repeat, roofline, judge))
+            keep(result)
+    return result
 
 
 def _steps(loaded: LoadedModel, roofline: Roofline, tell: Tell) -> list[StepLine]:
@@ -185,7 +202,7 @@ def _arm(
     roofline: Roofline | None,
     judge: Verdict,
 ) -> ArmLine:
-    law = ENGINE_ARMS[arm][0] if arm in ENGINE_ARMS else "full"
+    law = ENGINE_ARMS[arm].law if arm in ENGINE_ARMS else "full"
     assert law in LAWS
     jobs = make_jobs(shape, law, plan.requests * width, loaded.config.vocab_size)
     tokens = sum(len(job.depths) for job in jobs)
@@ -202,11 +219,13 @@ def _arm(
             tokens_per_second=tokens / seconds,
             decode_tokens_per_second=(tokens - len(jobs)) / decoding,
         )
-    _, mode, durability, has_log = ENGINE_ARMS[arm]
+    how = ENGINE_ARMS[arm]
     is_cuda = loaded.model.lm_head.weight.device.type == "cuda"
-    config = arm_config(width, mode=mode, is_cuda=is_cuda, durability=durability)
+    config = arm_config(
+        width, mode=how.mode, is_cuda=is_cuda, is_async=how.is_async, has_log=how.has_log
+    )
     with tempfile.TemporaryDirectory() as folder:
-        db = Path(folder) / "bench.db" if has_log else None
+        db = Path(folder) / "bench.db" if how.has_log else None
         served = serve(loaded, jobs, config, db, judge)
     return _served_line(own, served, roofline)
 

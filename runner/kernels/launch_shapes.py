@@ -30,18 +30,13 @@ class LayerShapes(NamedTuple):
 
 # Measured on an H200 with 2,048 hidden and 5,632 inner units: see docs/performance.md.
 _FEW: Final = LayerShapes(
-    qkv=SkinnyShape(64, 256),
-    out=SkinnyShape(64, 128, parts=4),
+    qkv=SkinnyShape(64, 128, stages=6),
+    out=SkinnyShape(64, 64, parts=4, stages=6),
     gate_up=SkinnyShape(64, 128),
-    down=SkinnyShape(64, 64, parts=8),
-)
-_SOME: Final = LayerShapes(
-    qkv=None,
-    out=SkinnyShape(64, 128, parts=4),
-    gate_up=None,
     down=SkinnyShape(64, 128, parts=4),
 )
-_MOST_FEW, _MOST_SOME = 32, 128
+_SOME: Final = _FEW._replace(qkv=None, gate_up=None)
+_MOST_FEW, _MOST_SOME = 64, 128
 SHARED_BYTES: Final = 200 * 1024  # of shared memory that these shapes may take: Hopper and later
 
 
@@ -59,6 +54,6 @@ def layer_shapes(rows: int, hidden: int, qkv: int, attended: int, inner: int) ->
 
 
 def choose_splits(rows: int, kv_heads: int, processors: int) -> int:
-    """Programs per row and KV head that fill the device: about eight per multiprocessor."""
-    wanted = max(1, 8 * processors // max(1, rows * kv_heads))
+    """Programs per row and KV head: as many as keep within seven per multiprocessor."""
+    wanted = max(1, 7 * processors // max(1, rows * kv_heads))
     return min(16, power_of_two(wanted + 1) // 2)

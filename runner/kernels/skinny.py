@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .decode_attention import product
+from .attending import product
 from .launch_shapes import SkinnyShape
 from .paging import power_of_two
 

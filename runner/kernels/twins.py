@@ -14,9 +14,9 @@ from .paging import PagedRows, Tiles
 from .sampling_rows import SamplingRows
 
 __all__ = [
-    "add_norms", "decode_attention", "embed_tokens", "fill_exits", "gather_norm",
-    "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "skinny_linear", "skinny_silu",
-    "write_kv",
+    "add_norms", "decode_and_write", "decode_attention", "embed_tokens", "fill_exits",
+    "gather_norm", "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "skinny_linear",
+    "skinny_silu", "write_kv",
 ]  # fmt: skip
 
 
@@ -34,6 +34,24 @@ def decode_attention(
             continue
         past = [_history(pool, rows, slot, plane, position + 1) for pool in (keys, values)]
         out[row] = _attend(q[row][None], *past)[0]
+
+
+def decode_and_write(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: PagedRows,
+    rotation: tuple[Tensor, Tensor],
+    out: Tensor,
+    *,
+    splits: int = 1,
+) -> None:
+    """See `decode_attention.decode_and_write`."""
+    turned = q.clone()
+    write_kv(turned, k, v, keys, values, rows, rotation)
+    decode_attention(turned, keys, values, rows, out, splits=splits)
 
 
 def prefill_attention(

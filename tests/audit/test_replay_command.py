@@ -123,7 +123,7 @@ def test_a_run_of_a_model_is_replayed_without_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("scheduler.mode=mixd", "Invalid enum value 'mixd' - at `$.scheduler.mode`"),
+        ("scheduler.mode=mixd", "scheduler.mode='mixd': expected one of 'mixed', 'no_refill'"),
         ("scheduler.mod=mixed", "--set scheduler.mod: no such field; known: "),
         ("scheduler.mode=mixed", "scheduler.mode='mixed' needs split prefill"),
         ("scheduler.mode", "--set scheduler.mode: must be SECTION.FIELD=VALUE"),

@@ -23,7 +23,7 @@ def bench(*options):
 
 def test_every_arm_serves_the_same_requests_and_its_log_is_clean(tmp_path):
     path = tmp_path / "bench.json"
-    arms = ["eager", "full", "adaptive", "no-refill", "log-off"]
+    arms = ["eager", "full", "adaptive", "full-sync", "no-refill", "log-off"]
     ran = bench("--json", "--out", str(path), *(f"--arm={arm}" for arm in arms))
     assert ran.exit_code == 0, ran.output
     result = json.loads(ran.stdout)

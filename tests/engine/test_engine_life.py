@@ -1,7 +1,11 @@
 """Aborting, failing, reusing ids and closing, at every point of a request's life."""
 
+import re
+
+import numpy as np
 import pytest
 
+import audit
 from rlt_fsm import (
     Batch,
     BatchResult,
@@ -13,6 +17,7 @@ from rlt_fsm import (
     EventLog,
     ExecutionConfig,
     RequestOutput,
+    RltError,
     SamplingParams,
     SchedulerConfig,
     WorkKey,
@@ -159,6 +164,70 @@ def test_a_wrong_configuration_names_field_value_and_rule_before_anything_starts
     with pytest.raises(ConfigError, match=r"scheduler.max_num_seqs=0: must be"):
         Engine(SimRunner(), EngineConfig(scheduler=SchedulerConfig(max_num_seqs=0)), log)
     assert log.reader().runs() == []
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"scheduler": {}}, "config='<builtins.dict>': must be an EngineConfig"),
+        (EngineConfig(scheduler="mixed"), "scheduler='mixed': expected 'object', got 'str'"),  # type: ignore[arg-type]
+        (
+            EngineConfig(scheduler=SchedulerConfig(mode="mixd")),  # type: ignore[arg-type]
+            "scheduler.mode='mixd': expected one of 'mixed', 'no_refill', 'refill'",
+        ),
+        (
+            EngineConfig(scheduler=SchedulerConfig(max_num_seqs=2**70)),
+            "scheduler.max_num_seqs=1180591620717411303424: must be",
+        ),
+        (EngineConfig(cache=CacheConfig(num_blocks=2**40)), "cache.num_blocks=1099511627776: must"),
+        (
+            EngineConfig(cache=CacheConfig(num_blocks=object())),  # type: ignore[arg-type]
+            "cache.num_blocks='<builtins.object>': expected 'int | null', got 'str'",
+        ),
+        (
+            EngineConfig(cache=CacheConfig(watermark_ratio=float("nan"))),
+            "cache.watermark_ratio=nan: must be in",
+        ),
+    ],
+)
+def test_a_value_of_another_kind_is_a_wrong_configuration(config: object, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        Engine(SimRunner(), config)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers_in_a_configuration() -> None:
+    seats: int = np.int64(3)  # type: ignore[assignment]
+    with Engine(SimRunner(), EngineConfig(scheduler=SchedulerConfig(max_num_seqs=seats))) as engine:
+        assert type(engine.config.scheduler.max_num_seqs) is int
+        assert engine.config.scheduler.max_num_seqs == 3
+
+
+class MeddlingRunner(SimRunner):
+    """Calls its engine while that waits for a batch."""
+
+    engine: Engine
+
+    def collect(self) -> list[BatchResult]:
+        results = super().collect()
+        for call in (
+            lambda: self.engine.add_request("inner", [1]),
+            lambda: self.engine.abort_request("a"),
+            self.engine.step,
+            self.engine.close,
+        ):
+            with pytest.raises(RltError, match="in the middle of a call"):
+                call()
+        return results
+
+
+def test_a_call_in_the_middle_of_a_call_is_refused_and_changes_nothing() -> None:
+    log, runner = EventLog.memory(), MeddlingRunner()
+    runner.engine = engine = Engine(runner, CONFIG, log)
+    engine.add_request("a", [1, 2], PARAMS)
+    assert run(engine)[-1].finish_reason == "length"
+    engine.close()
+    assert audit.verify(log).verdict == "clean"
+    assert "inner" not in engine.state.generations
 
 
 class Broken(SimRunner):

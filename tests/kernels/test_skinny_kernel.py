@@ -10,7 +10,7 @@ from runner.kernels.skinny import skinny_linear, skinny_silu
 
 ROWS = [1, 5, 17, 32, 64, 128] if ON_GPU else [1, 17]
 SIZES = [(6144, 2048), (2048, 5632)] if ON_GPU else [(128, 256)]
-SHAPES = [SkinnyShape(64, 64), SkinnyShape(64, 64, parts=4), SkinnyShape(128, 128, parts=2)]
+SHAPES = [SkinnyShape(64, 64), SkinnyShape(64, 64, parts=4), SkinnyShape(128, 64, parts=2)]
 HALVES = [torch.bfloat16, torch.float16]
 
 

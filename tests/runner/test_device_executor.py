@@ -7,8 +7,11 @@ import torch
 from driving import Driver, completions, small_config, tiny_model
 
 import runner.torch_runner
+from rlt_fsm import Engine, EngineConfig, SamplingParams
+from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
 from runner.kernels import twins
 from runner.kernels.backend import TritonAttention
+from runner.torch_runner import TorchRunner
 
 PROMPTS = {"a": [5, 9, 2, 33, 17], "b": [7], "c": [1, 50, 3]}
 
@@ -87,3 +90,31 @@ def test_a_snapshot_returns_to_another_row_and_other_blocks(fused):
         return completions([live])
 
     assert run(moves=True) == run(moves=False)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_engine_with_tickets_in_flight_gets_the_same_outputs(fused, is_async):
+    depths = {"a": (4, 2, 3, 2, 4), "b": (4, 4, 1, 2, 3), "c": (4, 1, 1, 1, 1)}
+
+    def outputs(execution):
+        config = EngineConfig(
+            scheduler=SchedulerConfig(max_num_seqs=2),
+            cache=CacheConfig(num_blocks=128, block_size=4),
+            execution=execution,
+            exit=ExitConfig(mode="trace"),
+        )
+        ends = {}
+        with Engine(TorchRunner(tiny_model(seed=2)), config) as engine:
+            for name, prompt in PROMPTS.items():
+                params = SamplingParams(
+                    max_tokens=5, min_loops=1, exit_depths=depths[name], temperature=0.7
+                )
+                engine.add_request(name, prompt, params)
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    ends[output.request_id] = (output.token_ids, output.exit_depths)
+        return ends
+
+    expected = outputs(ExecutionConfig())
+    fused()
+    assert outputs(ExecutionConfig(async_scheduling=is_async)) == expected

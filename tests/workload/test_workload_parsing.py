@@ -41,7 +41,12 @@ def test_the_contracts_example_is_understood():
             {"requests": [REQUEST | {"params": {"max_token": 1}}]},
             "requests[0].params: unknown key 'max_token'",
         ),
-        ({"config": {"cache": {"pages": 1}}}, "config.cache: unknown key 'pages'"),
+        ({"config": {"cache": {"pages": 1}}}, "unknown key 'pages'; known: block_size"),
+        (
+            {"config": {"scheduler": {"mode": "mixd"}}},
+            "config.scheduler.mode='mixd': expected one of 'mixed', 'no_refill', 'refill'",
+        ),
+        ({"config": {"exit": {"mode": 1}}}, "config.exit.mode=1: expected 'str | null', got 'int'"),
         ({"actions": [{"at": 1, "kill": "a"}]}, "actions[0]: unknown key 'kill'"),
         ({"expect": {"finnish": {}}}, "expect: unknown key 'finnish'"),
         ({"requests": [{"prompt_len": 1}]}, "requests[0]: missing key 'id'"),
@@ -50,10 +55,10 @@ def test_the_contracts_example_is_understood():
             {"requests": [REQUEST | {"prompt": [1]}]},
             "requests[0]: give exactly one of 'prompt' and 'prompt_len'",
         ),
-        ({"requests": [{"id": "a", "prompt_len": -1}]}, "requests[0].prompt_len: expected"),
-        ({"requests": [{"id": "a", "prompt": ["x"]}]}, "requests[0].prompt[0]: expected 'int'"),
-        ({"requests": [REQUEST | {"at": -1}]}, "requests[0].at: expected"),
-        ({"requests": [REQUEST | {"at": True}]}, "requests[0].at: expected 'int', got 'bool'"),
+        ({"requests": [{"id": "a", "prompt_len": -1}]}, "requests[0].prompt_len=-1: expected"),
+        ({"requests": [{"id": "a", "prompt": ["x"]}]}, "requests[0].prompt[0]='x': expected 'int'"),
+        ({"requests": [REQUEST | {"at": -1}]}, "requests[0].at=-1: expected"),
+        ({"requests": [REQUEST | {"at": True}]}, "requests[0].at=True: expected 'int', got 'bool'"),
         ({"requests": [REQUEST | {"id": "a#2"}]}, "id 'a#2' reads as a generation of 'a'"),
         (
             {"requests": [REQUEST | {"max_tokens": 3, "params": {"max_tokens": 4}}]},
@@ -86,8 +91,20 @@ def test_the_contracts_example_is_understood():
             {"actions": [{"abort": "a", "when": {"request": "a", "kv": "GONE"}}]},
             "actions[0]: when.kv 'GONE' is not one of NONE, RESIDENT, OFFLOADED",
         ),
-        ({"expect": {"finish": {"a": "lenght"}}}, "invalid enum value 'lenght'"),
-        ({"vocab_size": 1}, "vocab_size: expected 'int' >= 2"),
+        ({"expect": {"finish": {"a": "lenght"}}}, "'lenght': expected one of 'stop', 'length'"),
+        ({"requests": [REQUEST | {"params": {"seed": None}}]}, "requests[0]: params.seed is null"),
+        (
+            {"requests": [REQUEST | {"at": 2**70}]},
+            "requests[0].at=1180591620717411303424: expected",
+        ),
+        (
+            {"requests": [REQUEST | {"prompt_len": 10**9}]},
+            "prompt_len=1000000000: expected 'int' <=",
+        ),
+        ({"depths": 10**9}, "depths=1000000000: expected 'int' <= 1024"),
+        ({"vocab_size": 2**63}, "vocab_size=9223372036854775808: expected 'int' <="),
+        ({"max_model_len": 2**70}, "max_model_len=1180591620717411303424: expected 'int' <="),
+        ({"vocab_size": 1}, "vocab_size=1: expected 'int' >= 2"),
         ({"format": "rlt-workload/2"}, "format is 'rlt-workload/2', this version reads"),
     ],
 )
@@ -104,6 +121,30 @@ def test_a_mistake_is_one_sentence_that_names_file_place_and_key(workload_text, 
 def test_what_is_no_workload_is_refused(text):
     with pytest.raises(WorkloadError):
         parse(text)
+
+
+def test_a_key_that_is_given_twice_is_refused_and_not_the_last_one_taken(workload_text):
+    twice = workload_text().replace('"max_num_seqs": 2', '"max_num_seqs": 2, "max_num_seqs": 3')
+    with pytest.raises(WorkloadError, match="key 'max_num_seqs' is given twice in one object"):
+        parse(twice)
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "[" * 100_000 + "]" * 100_000,
+        '{"format": "rlt-workload/1", "requests": ' + "[" * 900 + "]" * 900 + "}",
+    ],
+)
+def test_a_text_nested_too_deeply_is_refused_in_one_sentence(nested):
+    with pytest.raises(WorkloadError, match="nested too deeply"):
+        parse(nested, name="w.json")
+
+
+def test_a_byte_order_mark_before_the_text_is_no_mistake(workload_text, tmp_path):
+    path = tmp_path / "w.json"
+    path.write_text(workload_text(), encoding="utf-8-sig")
+    assert load(path) == parse(workload_text())
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):
