@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import typer
 
+from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.log.port import EventStore
 
 from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
@@ -51,4 +52,5 @@ shrink.register(app, _runs)
 
 def main() -> None:
     """The console script."""
-    app(prog_name="rlt-audit")
+    with guarded_stdout():
+        app(prog_name="rlt-audit")

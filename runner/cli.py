@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.config import EngineConfig, override
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
@@ -53,7 +54,7 @@ from .terminal import (
     log_to_stderr,
     mistakes_as_sentences,
     seed_range,
-    setting_pairs,
+    settings_of,
 )
 
 app = typer.Typer(
@@ -66,7 +67,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
-    app(prog_name="rlt-fsm")
+    with guarded_stdout():
+        app(prog_name="rlt-fsm")
 
 
 @app.callback(invoke_without_command=True)
@@ -124,12 +126,14 @@ def run(
     line = StatusLine(is_wanted=not quiet)
     log_to_stderr("warning", line)
     with mistakes_as_sentences("the log keeps what happened"), line:
+        if ":memory:" in db or db == "sqlite://":
+            raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
         if workload is not None:
             _refuse_beside_workload(prompt, given)
             ran = _run_file(workload, model, settings or [], db, line)
         else:
             params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), setting_pairs(settings or []))
+            config = override(EngineConfig(), settings_of(settings or []))
             prompts = prompt or list(DEMO_PROMPTS)
             ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
@@ -139,7 +143,7 @@ def run(
 
 def _run_file(path: str, model: str | None, settings: list[str], db: str, line: StatusLine) -> Ran:
     loaded = load(path)
-    config = override(loaded.config, setting_pairs(settings))
+    config = override(loaded.config, settings_of(settings))
     loaded = replace(loaded, config=config, model=model or loaded.model)
     return run_workload(loaded, db=db, line=line)
 

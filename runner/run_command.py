@@ -31,6 +31,7 @@ from .terminal import StatusLine
 SIM = "sim"
 DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
 
+DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
 Decode = Callable[[Sequence[int]], str]
 
 

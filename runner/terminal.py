@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Self, TextIO
 
@@ -35,6 +35,17 @@ def mistakes_as_sentences(interrupted: str) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {interrupted}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+    """What `--set SECTION.FIELD=VALUE` asks for, by field; ConfigError for a pair without `=`."""
+    settings = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
+        settings[path.strip()] = value.strip()
+    return settings
 
 
 def log_to_stderr(level: str, line: "StatusLine | None" = None) -> None:
@@ -69,21 +80,6 @@ def _error_in_one_line(
     if event.pop("exc_info", None):
         event["error"] = repr(sys.exc_info()[1])
     return event
-
-
-def setting_pairs(settings: list[str]) -> dict[str, str]:
-    """`SECTION.FIELD=VALUE` texts as a mapping.
-
-    Raises:
-        ConfigError: a text of another form.
-    """
-    pairs = {}
-    for setting in settings:
-        path, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
-        pairs[path.strip()] = value.strip()
-    return pairs
 
 
 def seed_range(text: str, most: int) -> range:

@@ -61,7 +61,7 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
         return None
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable JSON: {error}") from error
     is_bytes = isinstance(description, dict) and (
         description.get("tokenizer_class") == ByteTokenizer.__name__

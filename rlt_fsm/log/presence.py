@@ -38,6 +38,8 @@ def is_in_use(url_or_path: str | Path) -> bool | None:
     Ask while no reader of your own is open: it counts.
     """
     path = locate(url_or_path, read_only=True).path
+    if path.is_dir():
+        return False
     try:
         locks = _LOCKS.read_text(encoding="ascii")
     except OSError:

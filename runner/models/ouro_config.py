@@ -5,7 +5,6 @@ honour, is refused in one sentence rather than ignored.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -76,6 +75,10 @@ _KNOWN_KEYS = (
     IGNORED_KEYS | FIXED_VALUES.keys() | {*_REQUIRED, *_OPTIONAL, "eos_token_id", "layer_types"}
 )
 
+# Beyond any model there is; asked before modules are made, which takes time for each layer.
+_MOST = {"num_hidden_layers": 4096, "total_ut_steps": 1024}
+_MOST_ELSEWHERE, _MOST_NUMBER = 2**31 - 1, 2**62
+
 
 class OuroConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a looped Ouro model; an instance always satisfies every rule.
@@ -107,8 +110,8 @@ class OuroConfig(msgspec.Struct, frozen=True, kw_only=True):
             _require_positive_int(key, getattr(self, key))
         for key in _POSITIVE_FLOATS:
             value = getattr(self, key)
-            if not _is_number(value) or not math.isfinite(value) or value <= 0:
-                raise _broken(key, value, "must be a finite number above 0")
+            if not _is_number(value) or not 0 < value <= _MOST_NUMBER:
+                raise _broken(key, value, "must be a number above 0, and 2**62 at most")
         threshold = self.early_exit_threshold
         if not _is_number(threshold) or not 0 <= threshold <= 1:
             raise _broken("early_exit_threshold", threshold, "must be in [0, 1]")
@@ -237,6 +240,8 @@ def _eos_ids(eos: object) -> tuple[int, ...]:
 def _require_positive_int(key: str, value: object) -> None:
     if not _is_int(value) or value < 1:
         raise _broken(key, value, "must be a whole number of 1 or more")
+    if value > (most := _MOST.get(key, _MOST_ELSEWHERE)):
+        raise _broken(key, value, f"must be {most:,} or less")
 
 
 def _broken(key: str, value: object, rule: str) -> CheckpointError:
