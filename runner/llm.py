@@ -19,7 +19,7 @@ from rlt_fsm.outputs import RequestOutput
 from rlt_fsm.params import SamplingParams
 
 from .loading import load_model
-from .progress import bar
+from .progress import bar, silent
 from .text import Tokenizer, load_tokenizer, text_so_far
 from .torch_runner import TorchRunner
 
@@ -36,6 +36,7 @@ class LLM:
         dtype: `auto` (bfloat16 on CUDA, float32 on a CPU), `float32`, `bfloat16` or `float16`.
         max_model_len: caps the context in tokens, and with it the KV pool.
         config: how the engine behaves.
+        show_progress: show a bar on stderr while graphs are captured, if that is a terminal.
 
     Raises:
         CheckpointError: the model cannot be found or used.
@@ -52,11 +53,13 @@ class LLM:
         dtype: str = "auto",
         max_model_len: int | None = None,
         config: EngineConfig | None = None,
+        show_progress: bool = True,
     ) -> None:
         loaded = load_model(model, device, dtype)
         assert loaded.folder is not None
         self.tokenizer: Tokenizer | None = load_tokenizer(loaded.folder)
-        runner = TorchRunner(loaded, max_model_len=max_model_len, progress=bar("capturing graphs"))
+        progress = bar("capturing graphs") if show_progress else silent
+        runner = TorchRunner(loaded, max_model_len=max_model_len, progress=progress)
         self._log = EventLog.memory() if db is None else EventLog.open(db)
         try:
             self.engine = Engine(runner, config, self._log)
