@@ -42,6 +42,7 @@ from .holdings import (
     apply_prefix,
     drop_blocks,
     drop_snapshot,
+    forget_prefixes,
     free_slot,
     hold_slot,
     move_request,
@@ -52,7 +53,7 @@ from .moves import CHANGE, PLAIN_MOVE, SLOT_OF, STATUS_OF, TABLE, TRIGGER_BASE, 
 from .prefixes import page_keys
 from .state import EngineState, Request, Ticket
 from .states import FinishReason, WorkKey
-from .ticket_fold import apply_ticket
+from .ticket_fold import apply_ticket, forget_unsubmitted
 
 _SELECT = TRIGGER_BASE["select"]
 _OUTPUT = PLAIN_MOVE["output"]
@@ -102,7 +103,11 @@ def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Appli
         case Dropped():
             known = state.by_ref.get(fact.ref)
             applied = PLAIN_MOVE[fact.trigger], known.blocks if known else 0
-        case RunOpened() | RunClosed() | RunRecovered():
+        case RunRecovered():
+            forget_prefixes(state, fact.evicted)
+            forget_unsubmitted(state)
+            applied = PLAIN_MOVE[fact.trigger], None
+        case RunOpened() | RunClosed():
             applied = PLAIN_MOVE[fact.trigger], None
         case _:
             assert_never(fact)

@@ -104,6 +104,13 @@ class BlockPool:
             self.prefix_only -= 1
         self._free.extend(reversed(blocks))
 
+    def forget(self, blocks: tuple[int, ...]) -> None:
+        """The prefix cache gives up all that it holds; what requests reference stays theirs."""
+        assert self._cached == set(blocks), "the prefix cache gives up exactly what it holds"
+        self._cached.clear()
+        self._free.extend(block for block in reversed(blocks) if not self._references[block])
+        self.prefix_only = 0
+
     def free_ids(self) -> tuple[int, ...]:
         """The free ids, next one first (for comparing a replay with the live pool)."""
         return tuple(reversed(self._free))

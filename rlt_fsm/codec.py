@@ -118,8 +118,10 @@ def _payload(fact: Fact, names: Mapping[int, str]) -> Payload:
             return None, reason, extra
         case BatchFailed(reason):
             return None, reason, None
-        case BatchCompleted() | BatchRetired() | RunRecovered():
+        case BatchCompleted() | BatchRetired():
             return None, None, None
+        case RunRecovered(evicted):
+            return None, None, {"evict": evicted} if evicted else None
         case RunOpened(config, model):
             return None, None, {"config": config, "model": _model_without_name(model)}
         case RunClosed(outcome):
@@ -237,6 +239,6 @@ def _decode_run_or_ticket(trigger: str, extra: dict[str, Any], reason: str | Non
         case "close":
             return RunClosed(Outcome(extra["outcome"]))
         case "recover":
-            return RunRecovered()
+            return RunRecovered(tuple(extra.get("evict", ())))
         case _:
             raise ValueError(f"this version has no fact for {trigger!r}")

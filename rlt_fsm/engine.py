@@ -9,13 +9,14 @@ takes in what has been completed meanwhile.
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import Self
 
 import msgspec
 
 from . import config as configs
-from . import given, oplog
-from .batch import Batch, RequestSpec, Runner
+from . import given, oplog, recovery
+from .batch import Batch, ModelFacts, RequestSpec, Runner
 from .clock import wall_time
 from .config import EngineConfig
 from .door import Refusal, refusal
@@ -23,7 +24,7 @@ from .errors import EngineClosed, RequestRefused, RltError
 from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
 from .flight import Flight, output_of
 from .log import EventLog
-from .log.port import EventCells, RunHeader
+from .log.port import EventCells, LogWriter, RunHeader
 from .log.schema import SCHEMA_VERSION
 from .outputs import RequestOutput
 from .params import SamplingParams
@@ -44,7 +45,7 @@ class LastSchedule(msgspec.Struct, frozen=True):
 class Engine:
     """Serves requests on one runner and records everything it does in one log.
 
-    The log stays open after `close`: who opened it closes it.
+    The log stays open after `close`: who opened it closes it. See also `recover`.
 
     Args:
         runner: computes batches; started here, closed by `close`.
@@ -68,34 +69,88 @@ class Engine:
         verdicts: bool = True,
     ) -> None:
         config = configs.validate(config if config is not None else EngineConfig())
+        model, config = runner.start(config)
+        log = log if log is not None else EventLog.memory()
+        writer = log.begin_run(_header(model, config, workload))
+        self._set_up(runner, log, EngineState(config, model), writer, verdicts=verdicts)
+        self._open()
+
+    def _set_up(
+        self,
+        runner: Runner,
+        log: EventLog,
+        state: EngineState,
+        writer: LogWriter,
+        *,
+        verdicts: bool,
+    ) -> None:
         self._runner = runner
-        self.model, self.config = runner.start(config)
-        self.log = log if log is not None else EventLog.memory()
-        self._state = EngineState(self.config, self.model)
-        self._writer = self.log.begin_run(self._header(workload))
-        self._recorder = Recorder(
-            self._state, self._writer, durability=self.config.execution.durability
-        )
-        self._scheduler = Scheduler(self._state, self._recorder, runner, verdicts=verdicts)
-        self._log = oplog.logger(run_id=self._writer.run_id)
-        self._flight = Flight(self._state, self._recorder, runner, self._log)
+        self.model, self.config, self.log = state.model, state.config, log
+        self._state, self._writer = state, writer
+        self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
+        self._scheduler = Scheduler(state, self._recorder, runner, verdicts=verdicts)
+        self._log = oplog.logger(run_id=writer.run_id)
+        self._flight = Flight(state, self._recorder, runner, self._log)
         self._pending: list[RequestOutput] = []  # last outputs of aborted requests
         self._stopped: str | None = None
         self._is_called = False  # a call is under way
+        self._owns_log = False  # closes it at the end
         self.last_schedule: LastSchedule | None = None
+
+    def _open(self) -> None:
         self._recorder.record(RunOpened(self.config, self.model))
         self._recorder.commit()
 
-    def _header(self, workload: str | None) -> RunHeader:
-        return RunHeader(
-            started_at=wall_time(),
-            schema_version=SCHEMA_VERSION,
-            engine_version=engine_version(),
-            revision=revision(),
-            config=configs.to_json(self.config),
-            model=msgspec.json.encode(self.model).decode(),
-            workload=workload,
-        )
+    @classmethod
+    def recover(
+        cls,
+        db: EventLog | str | PathLike[str],
+        runner: Runner,
+        *,
+        run: int | None = None,
+        verdicts: bool = True,
+    ) -> Self:
+        """Go on with a run whose process ended without `close`; nothing that was committed is lost.
+
+        Everybody waits again; whoever had begun is replayed, and gets the tokens that it would
+        have got. To be called once, by one process. May itself be killed, and called again.
+
+        Args:
+            db: the log; a path or URL is opened here, and closed by `close`.
+            runner: the same model as the run's; started here with the run's config.
+            run: its number; None: the newest run that has not ended.
+            verdicts: record why requests wait.
+
+        Raises:
+            LogError: the log cannot be opened or read, or no such run broke off.
+            ConfigError: the runner's model or memory is not that of the run.
+        """
+        log = db if isinstance(db, EventLog) else _existing(db)
+        try:
+            broken = recovery.broken_run(log, run)
+            recovery.require_the_same(broken, *runner.start(broken.config))
+            engine = cls.__new__(cls)
+            state, number = recovery.state_of(log, broken), broken.info.run_id
+            engine._set_up(runner, log, state, log.continue_run(number), verdicts=verdicts)
+            engine._take_up(number)
+        except BaseException:
+            runner.close()
+            if log is not db:
+                log.close()
+            raise
+        engine._owns_log = log is not db
+        return engine
+
+    def _take_up(self, run_id: int) -> None:
+        """Record what a crash cost, as one commit; or the beginning, where nothing was stored."""
+        if not self._state.seq:
+            self._open()
+            return
+        self._recorder.take_up(recovery.tail_of(self.log, run_id, self._state))
+        recovery.record_losses(self._state, self._recorder)
+        self._recorder.commit()
+        unfinished, step = self._state.unfinished, self._recorder.step
+        self._log.warning("recovered", step=step, requests=unfinished)
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -242,6 +297,8 @@ class Engine:
             self._recorder.end_run(outcome, wall_time())
         self._stopped = "the engine is closed; make a new one"
         self._runner.close()
+        if self._owns_log:
+            self.log.close()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -267,3 +324,21 @@ class Engine:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _existing(db: str | PathLike[str]) -> EventLog:
+    """A log to write to that is there already."""
+    EventLog.open_for_reading(db).close()  # or opening would make one
+    return EventLog.open(db)
+
+
+def _header(model: ModelFacts, config: EngineConfig, workload: str | None) -> RunHeader:
+    return RunHeader(
+        started_at=wall_time(),
+        schema_version=SCHEMA_VERSION,
+        engine_version=engine_version(),
+        revision=revision(),
+        config=configs.to_json(config),
+        model=msgspec.json.encode(model).decode(),
+        workload=workload,
+    )

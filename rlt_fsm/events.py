@@ -40,9 +40,10 @@ class RunClosed(_Fact, frozen=True, gc=False):
 
 
 class RunRecovered(_Fact, frozen=True, gc=False):
-    """A crashed run goes on from here."""
+    """A crashed run goes on from here. `evicted`: pages of the prefix cache, which is lost."""
 
     trigger = "recover"
+    evicted: BlockIds = ()
 
 
 # ---- a request's life ------------------------------------------------------------------------

@@ -121,6 +121,7 @@ def apply_preemption(state: EngineState, fact: _Preemption, seq: int) -> Applied
         request.loops_done = 0
         request.replaying = True
         request.taken = None
+        request.undelivered = 0
     return move, request.blocks
 
 
@@ -143,3 +144,10 @@ def apply_prefix(state: EngineState, fact: Published | Evicted) -> Applied:
             state.prefixes.remove(entry[0])
         state.pool.evict(fact.blocks)
     return PLAIN_MOVE[fact.trigger], request.blocks
+
+
+def forget_prefixes(state: EngineState, blocks: tuple[int, ...]) -> None:
+    """The memory was lost: the prefix cache keeps nothing, whoever references its pages."""
+    for page in list(state.prefixes.oldest_first()):
+        state.prefixes.remove(page[0])
+    state.pool.forget(blocks)

@@ -5,20 +5,37 @@ and committed earlier. `group` durability commits once GROUP_EVENTS events or GR
 have gathered when a step ends, and always when `commit` is called.
 """
 
+from typing import NamedTuple
+
 from .apply import apply
 from .clock import now_ns
 from .codec import encode
 from .events import Fact, Refused, Retired, Submitted
 from .log.digest import step_digest
 from .log.port import EventCells, LogWriter, RequestRow, StepRow
-from .moves import MOVES, describe
+from .moves import MOVES, PLAIN_MOVE, describe
 from .state import EngineState
 
 GROUP_EVENTS = 2048
 GROUP_MS = 50
 
 _NAMING = frozenset({Submitted, Refused, Retired})
+_SUBMIT_BATCH = PLAIN_MOVE["submit_batch"]
 _MOVE_TEXTS = tuple(describe(move) for move in MOVES)
+
+
+class Tail(NamedTuple):
+    """Where a log stops: its last step, and what of that is not sealed yet.
+
+    `digest` is the chain's after the last sealed step, `rows` come after that, with our moves;
+    `names` are those of live requests and of all in `rows`; `t_ns` is the last event's.
+    """
+
+    step: int
+    digest: bytes
+    rows: list[EventCells]
+    names: dict[int, str]
+    t_ns: int
 
 
 class Recorder:
@@ -90,18 +107,36 @@ class Recorder:
 
     def end_step(self, ticket: int | None) -> None:
         """Seal the step: extend the digest chain, write its rows, commit if it is time."""
-        rows = self._rows
-        if rows:
-            self._digest = step_digest(self._digest, self.step, rows, self._names, _MOVE_TEXTS)
-            self._flush(steps=(self._step_row(ticket),))
+        if self._rows:
+            self._seal(ticket)
             if self._durable_steps or self._group_is_due():
                 self._commit()
-            self.last_rows, self._rows = rows, []
-            self._written = 0
-            for ref in self._gone:
-                del self._names[ref]
-            self._gone.clear()
         self.step += 1
+
+    def _seal(self, ticket: int | None) -> None:
+        rows = self._rows
+        self._digest = step_digest(self._digest, self.step, rows, self._names, _MOVE_TEXTS)
+        self._flush(steps=(self._step_row(ticket),))
+        self.last_rows, self._rows = rows, []
+        self._written = 0
+        for ref in self._gone:
+            del self._names[ref]
+        self._gone.clear()
+
+    def take_up(self, tail: Tail) -> None:
+        """Go on where a log stops, before anything is recorded: seal the step that broke off, with
+        the next commit, and begin the next.
+        """
+        assert not self._rows, "nothing was recorded"
+        self.step, self._digest, self._names = tail.step, tail.digest, tail.names
+        self._started_ns = now_ns() - tail.t_ns
+        if tail.rows:
+            self._rows, self._written = tail.rows, len(tail.rows)
+            self._gone = [ref for ref in tail.names if ref not in self.state.by_ref]
+            submitted = [row[2] for row in tail.rows if row[5] == _SUBMIT_BATCH]
+            self._seal(submitted[0] if submitted else None)
+        self.step += 1
+        self.tick()
 
     def jump_to(self, step: int) -> None:
         """Seal what was recorded since the last step and let the counter jump forward."""

@@ -52,8 +52,7 @@ def recorded(reader: LogReader, run_id: int) -> Iterator[Recorded]:
     cells = reader.events(run_id)  # bounds what is read; what it refers to is there already
     names = {row[0]: (row[1], row[2]) for row in reader.requests(run_id)}
     refs = {f"{request_id}#{generation}": ref for ref, (request_id, generation) in names.items()}
-    ours = {row[1:]: row.move for row in MOVE_ROWS}
-    numbers = {row.move: ours.get(row[1:]) for row in reader.moves(run_id)}
+    numbers = our_moves(reader, run_id)
     for values in cells:
         row = EventRow(*values)
         move = numbers.get(row.move)
@@ -62,3 +61,9 @@ def recorded(reader: LogReader, run_id: int) -> Iterator[Recorded]:
         request = ("", 0) if row.ref is None else names[row.ref]
         fact = decode(row._replace(move=move), request, refs)
         yield Recorded(fact, row.seq, row.step, row.ticket)
+
+
+def our_moves(reader: LogReader, run_id: int) -> dict[int, int | None]:
+    """The log's number of each move → ours; None for a move that this version does not know."""
+    ours = {row[1:]: row.move for row in MOVE_ROWS}
+    return {row.move: ours.get(row[1:]) for row in reader.moves(run_id)}

@@ -34,6 +34,14 @@ def apply_ticket(state: EngineState, fact: TicketFact, seq: int, ticket: int | N
     return PLAIN_MOVE[fact.trigger]
 
 
+def forget_unsubmitted(state: EngineState) -> None:
+    """The run was cut off while it built a batch: that ticket never comes."""
+    for number in [n for n, entry in state.tickets.items() if entry.state == NULL]:
+        entry = state.tickets.pop(number)
+        if state.is_async:
+            _count_retired(state, entry.refs)
+
+
 def _count_retired(state: EngineState, refs: list[int]) -> None:
     """One ticket less is in flight for each of its rows' requests."""
     for ref in refs:

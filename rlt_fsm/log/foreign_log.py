@@ -72,6 +72,12 @@ class ForeignLog(EventLog):
         del header
         raise LogUnavailable(f"{self._name}: nothing can be stored: another engine wrote this log")
 
+    def continue_run(self, run_id: int) -> LogWriter:
+        """Always refused: the log is another engine's."""
+        raise LogUnavailable(
+            f"{self._name}: run {run_id} cannot go on: another engine wrote this log"
+        )
+
     def reader(self) -> LogReader:
         """A reader on the log's connection."""
         if self._connection is None:

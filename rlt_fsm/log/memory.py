@@ -77,10 +77,19 @@ class MemoryLog(EventLog):
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Open a new run."""
-        if self._closed:
-            raise LogUnavailable(f"{self.name}: the log is closed; open a new one")
+        self.check_open()
         self._runs.append(_Run(header))
         return _MemoryWriter(self, len(self._runs), self._runs[-1])
+
+    def continue_run(self, run_id: int) -> LogWriter:
+        """Go on with a run; what was never committed is gone."""
+        self.check_open()
+        run = self._runs[run_id - 1]
+        assert run.outcome is None, f"run {run_id} has ended"
+        del run.events[run.committed_events :]
+        del run.requests[run.committed_requests :]
+        del run.steps[run.committed_steps :]
+        return _MemoryWriter(self, run_id, run)
 
     def reader(self) -> LogReader:
         """A reader of what is committed whenever it is asked."""
@@ -93,7 +102,7 @@ class MemoryLog(EventLog):
     def check_open(self) -> None:
         """Refuse to store anything after `close`."""
         if self._closed:
-            raise LogUnavailable(f"{self.name}: the log is closed; nothing more can be stored")
+            raise LogUnavailable(f"{self.name}: the log is closed; open a new one")
 
 
 class _MemoryWriter(LogWriter):
@@ -101,7 +110,7 @@ class _MemoryWriter(LogWriter):
         self._log = log
         self._run_id = run_id
         self._run = run
-        self._last_seq = 0
+        self._last_seq = run.events[-1][0] if run.events else 0
 
     @property
     def run_id(self) -> int:

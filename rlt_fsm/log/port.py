@@ -214,6 +214,9 @@ class EventStore(Protocol):
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Store a run's header and give what appends to it."""
 
+    def continue_run(self, run_id: int) -> LogWriter:
+        """What appends to a run that has not ended, after its last committed event."""
+
     def reader(self) -> LogReader:
         """What reads every run of the log."""
 

@@ -19,7 +19,7 @@ from .event_log import BUSY_TIMEOUT_MS, EventLog
 from .location import check_place, locate
 from .move_rows import edges, match
 from .port import LogReader, LogWriter, MoveRow, RunHeader
-from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS
+from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 from .sql_reader import SqlReader
 from .sql_writer import SqlWriter
@@ -98,13 +98,22 @@ class SqlStore(EventLog):
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Store a new run's header; moves that the file lacks are added to it."""
         with self._transaction() as connection:
-            rows = connection.exec_driver_sql("SELECT * FROM move ORDER BY move_id").fetchall()
-            numbers, missing = match([MoveRow(*row) for row in rows])
-            _add_moves(connection, missing)
+            numbers = _numbers_of_moves(connection)
             run_id = connection.exec_driver_sql(
                 "INSERT INTO run_log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", tuple(header)
             ).lastrowid
         return SqlWriter(run_id, numbers, self._transaction)
+
+    def continue_run(self, run_id: int) -> LogWriter:
+        """Go on with a run after its last event; moves that the file lacks are added to it."""
+        base = run_id << RUN_SHIFT
+        with self._transaction() as connection:
+            numbers = _numbers_of_moves(connection)
+            last_key = connection.exec_driver_sql(
+                "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?", (base, base + SEQ_MASK)
+            ).scalar()
+        last_seq = 0 if last_key is None else last_key - base
+        return SqlWriter(run_id, numbers, self._transaction, last_seq=last_seq)
 
     def reader(self) -> LogReader:
         """A reader on the log's own second connection."""
@@ -183,6 +192,14 @@ def _one_snapshot(driver: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         driver.execute("ROLLBACK")
+
+
+def _numbers_of_moves(connection: Connection) -> list[int] | None:
+    """The file's number of each of our moves (None: the same); those that it lacks are added."""
+    rows = connection.exec_driver_sql("SELECT * FROM move ORDER BY move_id").fetchall()
+    numbers, missing = match([MoveRow(*row) for row in rows])
+    _add_moves(connection, missing)
+    return numbers
 
 
 def _add_moves(connection: Connection, rows: Sequence[MoveRow]) -> None:

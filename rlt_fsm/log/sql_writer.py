@@ -66,11 +66,13 @@ class SqlWriter(LogWriter):
         run_id: int,
         numbers: list[int] | None,
         transaction: Callable[[], AbstractContextManager[Connection]],
+        *,
+        last_seq: int = 0,
     ) -> None:
         self._run_id = run_id
         self._numbers = numbers
         self._transaction = transaction
-        self._last_seq = 0
+        self._last_seq = last_seq
         self._has_ended = False
         self._events: list[EventCells] = []
         self._requests: list[RequestRow] = []

@@ -1,0 +1,167 @@
+"""Recovery: how a run that broke off goes on. Reads its log, records what the crash cost.
+
+What was in memory is lost: KV, snapshots, prefix pages, batches in flight. What was committed is
+not. Nobody is scheduled here: the next step finds everybody waiting.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from . import config as configs
+from .batch import ModelFacts
+from .blocks import plane_major
+from .config import EngineConfig
+from .errors import ConfigError, LogError
+from .events import BatchFailed, BatchRetired, Finished, Retired, Rewound, RunRecovered
+from .exits import finish_reason
+from .log.port import EventRow, EventStore, RunInfo
+from .machines import NONE, SUBMITTED
+from .recorder import Recorder, Tail
+from .replay import fold, our_moves
+from .state import EngineState, Request
+from .states import FinishReason
+
+RECOVERED = "recovered"  # why a request is rewound
+CRASHED = "crashed"  # why a batch failed
+
+
+class Broken(NamedTuple):
+    """A run without its end, as its log tells of it."""
+
+    info: RunInfo
+    config: EngineConfig
+    model: ModelFacts
+
+
+def broken_run(log: EventStore, run: int | None) -> Broken:
+    """The run to go on with; None: the newest of those that have not ended.
+
+    Raises:
+        LogError: there is none, or it has ended.
+    """
+    runs = {info.run_id: info for info in log.reader().runs()}
+    if run is not None and run not in runs:
+        known = ", ".join(map(str, runs)) or "none"
+        raise LogError(f"{log.name}: there is no run {run}; runs: {known}")
+    unended = [number for number, info in runs.items() if info.ended_at is None]
+    number = run if run is not None else max(unended, default=None)
+    if number is None:
+        raise LogError(f"{log.name}: no run of it broke off: there is nothing to recover")
+    info = runs[number]
+    if info.ended_at is not None:
+        raise LogError(f"{log.name}: run {number} has ended ({info.outcome}): nothing to recover")
+    try:
+        model = msgspec.json.decode(info.model, type=ModelFacts)
+        return Broken(info, configs.from_mapping(msgspec.json.decode(info.config)), model)
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise LogError(f"{log.name}: run {number} has a header of another version: {error}") from error
+
+
+def require_the_same(broken: Broken, model: ModelFacts, config: EngineConfig) -> None:
+    """Refuse a runner that could not have computed the run; a model's name may be a path, and is
+    not compared.
+
+    Raises:
+        ConfigError: the first field in which the runner differs.
+    """
+    pairs = (("model", broken.model, model), ("config", broken.config, config))
+    for part, recorded, now in pairs:
+        place = _first_difference(msgspec.to_builtins(recorded), msgspec.to_builtins(now), part)
+        if place is not None:
+            raise ConfigError(
+                f"{place[0]}={place[2]!r} of this runner, {place[1]!r} of run "
+                f"{broken.info.run_id}: recover it with the runner and model that it had"
+            )
+
+
+def _first_difference(
+    recorded: object, now: object, place: str
+) -> tuple[str, object, object] | None:
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        inner = (
+            _first_difference(value, now.get(key), f"{place}.{key}")
+            for key, value in recorded.items()
+            if (place, key) != ("model", "name")
+        )
+        return next((found for found in inner if found is not None), None)
+    return None if recorded == now else (place, recorded, now)
+
+
+# ---- where the log stops -------------------------------------------------------------------------
+
+
+def state_of(log: EventStore, broken: Broken) -> EngineState:
+    """The state at the last commit; a fresh one where nothing was committed.
+
+    Raises:
+        LogError: the log cannot be read.
+        IllegalTransition: it tells of something that cannot have happened.
+    """
+    if not broken.info.last_seq:
+        return EngineState(broken.config, broken.model)
+    return fold(log, broken.info.run_id)
+
+
+def tail_of(log: EventStore, run_id: int, state: EngineState) -> Tail:
+    """What the recorder must know to go on after the last event of a run that has some."""
+    reader = log.reader()
+    cells = reader.first_after(run_id, state.seq - 1)
+    assert cells is not None, f"seq {state.seq} was folded"
+    last = EventRow(*cells)
+    sealed = reader.step_at(run_id, last.step)
+    numbers = our_moves(reader, run_id)
+    rows = []
+    for row in reader.events(run_id, sealed.last_seq if sealed is not None else 0):
+        move = numbers[row[5]]
+        assert move is not None, f"seq {row[0]} was folded"
+        rows.append((*row[:5], move, *row[6:]))
+    named = {row[4] for row in rows} | state.by_ref.keys()
+    return Tail(
+        step=last.step,
+        digest=sealed.digest if sealed is not None else bytes(32),
+        rows=rows,
+        names={
+            row[0]: f"{row[1]}#{row[2]}" for row in reader.requests(run_id) if row[0] in named
+        },
+        t_ns=last.t_ns,
+    )
+
+
+# ---- what the crash cost -------------------------------------------------------------------------
+
+
+def record_losses(state: EngineState, recorder: Recorder) -> None:
+    """Record a step of its own: who lost what, which batches never come, who had ended anyway."""
+    pages = list(state.prefixes.oldest_first())
+    recovered = recorder.record(RunRecovered(plane_major(pages, state.planes)))
+    ending = _ending(state)
+    for request in list(state.by_ref.values()):
+        is_live = request.finish_reason is None and request not in ending
+        if is_live and request.kv != NONE:
+            fact = Rewound(request.ref, RECOVERED, None, request.block_ids)
+            recorder.record(fact, cause=recovered)
+    for ticket, entry in state.tickets.items():
+        if entry.state == SUBMITTED:
+            recorder.record(BatchFailed(CRASHED), ticket=ticket, cause=entry.submitted_seq)
+    for request, reason in ending.items():
+        ticket = next(t for t, entry in state.tickets.items() if request.ref in entry.refs)
+        settled = state.tickets[ticket].settled_seq
+        recorder.record(Finished(request.ref, reason), ticket=ticket, cause=settled)
+    for ticket, entry in list(state.tickets.items()):
+        recorder.record(BatchRetired(), ticket=ticket, cause=entry.settled_seq)
+    for request in [r for r in state.by_ref.values() if r.finish_reason is not None]:
+        recorder.record(Retired(request.ref, request.block_ids), cause=request.ended_seq)
+    recorder.end_step(None)
+
+
+def _ending(state: EngineState) -> dict[Request, FinishReason]:
+    """Live requests whose last output ends them, which was not recorded any more."""
+    ending = {}
+    for request in state.by_ref.values():
+        if request.finish_reason is None and request.outputs:
+            outputs, token = len(request.outputs), request.outputs[-1]
+            reason = finish_reason(state.model, request.spec, outputs, token)
+            if reason is not None:
+                ending[request] = reason
+    return ending
