@@ -124,6 +124,12 @@ class BlockLedger:
             self._prefix.discard(block)
         return wrong
 
+    def lose_prefixes(self) -> int:
+        """The prefix cache keeps nothing any more; how many blocks it had kept."""
+        kept = len(self._prefix)
+        self._prefix.clear()
+        return kept
+
     def seat(self, ref: int, row: int, rows: int | None) -> str | None:
         """The request takes a state row; `rows` is how many there are."""
         wrong = None

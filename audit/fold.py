@@ -22,6 +22,7 @@ from .fold_work import (
     admit,
     end,
     fold_ticket,
+    forget_unsubmitted,
     prefilled,
     queue_again,
     rewind,
@@ -42,10 +43,10 @@ ACTIVE, WAITING = RequestStatus.ACTIVE.value, RequestStatus.WAITING.value
 # What must be folded of every request, also of one that is gone: it leaves traces in the rest.
 COMMON: Final = frozenset(
     {"submit", "submit_remote", "refuse", "admit", "retire", "publish", "evict", "close"}
-    | {"submit_batch", "retire_batch"}
+    | {"submit_batch", "retire_batch", "recover"}
 )
 SETTLES: Final = frozenset({"complete_batch", "fail_batch"})  # needed of unretired tickets only
-CHANGES_NOTHING: Final = frozenset({"open", "recover", "drop", "pin", "unpin"})
+CHANGES_NOTHING: Final = frozenset({"open", "drop", "pin", "unpin"})
 
 # What folding a garbled row raises; the row is noted.
 UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
@@ -138,6 +139,7 @@ class Fold:
             "verdict": self._verdict,
             "refuse": self._refused,
             "close": self._closed,
+            "recover": self._recovered,
         }
         if move.trigger in TICKET_TRIGGERS:
             return lambda event: fold_ticket(self.state, move.trigger, event)
@@ -307,6 +309,10 @@ class Fold:
                 request.bypasses += 1
 
     # ---- the run -----------------------------------------------------------------------------
+
+    def _recovered(self, event: Event) -> None:
+        keep_pages(self.state.prefix_pages, decode(event[EXTRA], BlockData), self._planes)
+        forget_unsubmitted(self.state)
 
     def _closed(self, event: Event) -> None:
         self.state.outcome = decode(event[EXTRA], CloseData).outcome

@@ -50,6 +50,12 @@ def fold_ticket(state: RunState, trigger: str, event: Event) -> None:
         ticket.settled_seq = event[SEQ]
 
 
+def forget_unsubmitted(state: RunState) -> None:
+    """`recover`: a batch that was being built never comes."""
+    for number in [n for n, ticket in state.tickets.items() if ticket.submitted_seq is None]:
+        del state.tickets[number]
+
+
 def _count_fairness(state: RunState, works: tuple[str, ...]) -> None:
     state.last_works = works
     if not DECODE_LOOPS.isdisjoint(works):

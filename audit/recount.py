@@ -51,7 +51,8 @@ class Step:
     """One step that was read: its events by column. `row` is None where the log has none (yet)."""
 
     __slots__ = (
-        "columns", "has_close", "is_before_recovery", "is_last", "number", "row", "ticket",
+        "columns", "has_close", "is_before_recovery", "is_last", "is_recovery", "number", "row",
+        "ticket",
     )  # fmt: skip
 
     def __init__(self, number: int, columns: EventColumns, row: StepRow | None) -> None:
@@ -59,7 +60,8 @@ class Step:
         self.columns = columns or NO_EVENTS
         self.row = row
         self.is_last = False  # no later event is in the log
-        self.is_before_recovery = False  # the run crashed in it
+        self.is_before_recovery = False  # the run crashed in it, or after it
+        self.is_recovery = False  # it begins with `recover`
         self.has_close = False
         self.ticket: int | None = None  # of its submit_batch
 
@@ -93,6 +95,8 @@ class Recount:
         self.config = run.config
         self.model = run.model
         size = 1 + max(run.requests, default=-1)
+        # Written by the pass: whether the step being read is a recovery.
+        self.is_recovering = False
         # By ref, written by S1 as each event is read.
         self.status: list[str] = [NULL] * size
         self.work: list[str] = [IDLE] * size

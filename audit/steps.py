@@ -32,8 +32,9 @@ def in_order(
     """The steps that these events and rows make; the last may not be all there."""
     last: Step | None = None
     for step in _paired(_by_step(chunks), iter(rows)):
+        step.is_recovery = _trigger(run, step, 0) == "recover"
         if last is not None:
-            last.is_before_recovery = _trigger(run, step, 0) == "recover"
+            last.is_before_recovery = step.is_recovery
             yield last
         last = step
     if last is not None:

@@ -218,6 +218,7 @@ class Pass:
     def take(self, step: Step) -> None:
         """Check the next step."""
         self._step = step
+        self._recount.is_recovering = step.is_recovery
         for rule in self._invariants:
             rule.before_step(step)
         readable = self._log_rule.readable(step)

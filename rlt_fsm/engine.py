@@ -6,17 +6,14 @@ waits for its result. Asynchronously it submits one if there is room for one mor
 takes in what has been completed meanwhile.
 """
 
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Self
 
-import msgspec
-
 from . import config as configs
 from . import given, oplog, recovery
-from .batch import Batch, ModelFacts, RequestSpec, Runner
+from .batch import Batch, RequestSpec, Runner
 from .clock import wall_time
 from .config import EngineConfig
 from .door import Refusal, refusal
@@ -24,22 +21,15 @@ from .errors import EngineClosed, RequestRefused, RltError
 from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
 from .flight import Flight, output_of
 from .log import EventLog
-from .log.port import EventCells, LogWriter, RunHeader
-from .log.schema import SCHEMA_VERSION
+from .log.port import EventCells, LogWriter
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .recorder import Recorder
-from .scheduler import Scheduler
+from .recovery import Crashed
+from .run_header import new_header
+from .scheduler import LastSchedule, Scheduler
 from .state import EngineState, Request
 from .states import Outcome
-from .version import engine_version, revision
-
-
-class LastSchedule(msgspec.Struct, frozen=True):
-    """What the last step ran: its batch (None where it was empty)."""
-
-    step: int
-    batch: Batch | None
 
 
 class Engine:
@@ -71,9 +61,10 @@ class Engine:
         config = configs.validate(config if config is not None else EngineConfig())
         model, config = runner.start(config)
         log = log if log is not None else EventLog.memory()
-        writer = log.begin_run(_header(model, config, workload))
+        writer = log.begin_run(new_header(model, config, workload))
         self._set_up(runner, log, EngineState(config, model), writer, verdicts=verdicts)
-        self._open()
+        self._recorder.record(RunOpened(config, model))
+        self._recorder.commit()
 
     def _set_up(
         self,
@@ -97,10 +88,6 @@ class Engine:
         self._owns_log = False  # closes it at the end
         self.last_schedule: LastSchedule | None = None
 
-    def _open(self) -> None:
-        self._recorder.record(RunOpened(self.config, self.model))
-        self._recorder.commit()
-
     @classmethod
     def recover(
         cls,
@@ -110,14 +97,13 @@ class Engine:
         run: int | None = None,
         verdicts: bool = True,
     ) -> Self:
-        """Go on with a run whose process ended without `close`; nothing that was committed is lost.
+        """Go on with a run whose process ended without `close`; what was committed is kept.
 
-        Everybody waits again; whoever had begun is replayed, and gets the tokens that it would
-        have got. To be called once, by one process. May itself be killed, and called again.
+        Everybody waits again; whoever had begun is replayed and gets the tokens it would have got.
 
         Args:
-            db: the log; a path or URL is opened here, and closed by `close`.
-            runner: the same model as the run's; started here with the run's config.
+            db: the log; a path or URL is opened here, and closed with the engine.
+            runner: the model of that run; started here with the run's config.
             run: its number; None: the newest run that has not ended.
             verdicts: record why requests wait.
 
@@ -125,32 +111,17 @@ class Engine:
             LogError: the log cannot be opened or read, or no such run broke off.
             ConfigError: the runner's model or memory is not that of the run.
         """
-        log = db if isinstance(db, EventLog) else _existing(db)
-        try:
-            broken = recovery.broken_run(log, run)
-            recovery.require_the_same(broken, *runner.start(broken.config))
-            engine = cls.__new__(cls)
-            state, number = recovery.state_of(log, broken), broken.info.run_id
-            engine._set_up(runner, log, state, log.continue_run(number), verdicts=verdicts)
-            engine._take_up(number)
-        except BaseException:
-            runner.close()
-            if log is not db:
-                log.close()
-            raise
-        engine._owns_log = log is not db
+        crashed = recovery.take_up(db, runner, run)
+        engine = cls.__new__(cls)
+        engine._go_on(crashed, runner, verdicts=verdicts)  # noqa: SLF001  # in place of __init__
         return engine
 
-    def _take_up(self, run_id: int) -> None:
-        """Record what a crash cost, as one commit; or the beginning, where nothing was stored."""
-        if not self._state.seq:
-            self._open()
-            return
-        self._recorder.take_up(recovery.tail_of(self.log, run_id, self._state))
-        recovery.record_losses(self._state, self._recorder)
-        self._recorder.commit()
-        unfinished, step = self._state.unfinished, self._recorder.step
-        self._log.warning("recovered", step=step, requests=unfinished)
+    def _go_on(self, crashed: Crashed, runner: Runner, *, verdicts: bool) -> None:
+        self._set_up(runner, crashed.log, crashed.state, crashed.writer, verdicts=verdicts)
+        self._owns_log = crashed.owns_log
+        with self._running():
+            recovery.record(crashed, self._recorder)
+        self._log.warning("recovered", requests=self._state.unfinished)
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -185,8 +156,6 @@ class Engine:
         self, request_id: object, prompt: object, params: object
     ) -> tuple[RequestSpec, Refusal | None]:
         name, tokens, own, refused = given.read(request_id, prompt, params)
-        if own.seed is None:  # resolved at the door, so that the log can repeat the run
-            own = msgspec.structs.replace(own, seed=secrets.randbits(63))
         return RequestSpec(name, self._state.next_generation(name), tokens, own), refused
 
     def abort_request(self, request_id: str) -> bool:
@@ -296,6 +265,9 @@ class Engine:
             self._recorder.end_step(None)
             self._recorder.end_run(outcome, wall_time())
         self._stopped = "the engine is closed; make a new one"
+        self._release()
+
+    def _release(self) -> None:
         self._runner.close()
         if self._owns_log:
             self.log.close()
@@ -314,7 +286,7 @@ class Engine:
         except BaseException as error:
             self._stopped = f"the engine stopped at step {self._recorder.step}: {error!r}"
             self._log.error("engine stopped", step=self._recorder.step, error=repr(error))
-            self._runner.close()
+            self._release()
             raise
         finally:
             self._is_called = False
@@ -324,21 +296,3 @@ class Engine:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _existing(db: str | PathLike[str]) -> EventLog:
-    """A log to write to that is there already."""
-    EventLog.open_for_reading(db).close()  # or opening would make one
-    return EventLog.open(db)
-
-
-def _header(model: ModelFacts, config: EngineConfig, workload: str | None) -> RunHeader:
-    return RunHeader(
-        started_at=wall_time(),
-        schema_version=SCHEMA_VERSION,
-        engine_version=engine_version(),
-        revision=revision(),
-        config=configs.to_json(config),
-        model=msgspec.json.encode(model).decode(),
-        workload=workload,
-    )

@@ -3,6 +3,7 @@
 Only what is not even of the right kind is refused here; whether values make sense is the door's.
 """
 
+import secrets
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,10 @@ class Given(NamedTuple):
 
 
 def read(request_id: object, prompt: object, params: object) -> Given:
-    """The request that a caller gave; parameters left out are the defaults."""
+    """The request that a caller gave; parameters left out are the defaults.
+
+    A seed of None is drawn here, so that the log can repeat the run.
+    """
     refusal = None
     if not isinstance(request_id, str):
         refusal = Refusal("request-id", f"request_id={plain(request_id)!r} must be a string")
@@ -47,6 +51,8 @@ def read(request_id: object, prompt: object, params: object) -> Given:
                 "type field=params", f"params={plain(params)!r} must be SamplingParams, or None"
             ),
         )
+    if params.seed is None:
+        params = msgspec.structs.replace(params, seed=secrets.randbits(63))
     return Given(str(plain(request_id)), tokens, params, refusal)
 
 

@@ -4,18 +4,21 @@ What was in memory is lost: KV, snapshots, prefix pages, batches in flight. What
 not. Nobody is scheduled here: the next step finds everybody waiting.
 """
 
+from os import PathLike
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from . import config as configs
-from .batch import ModelFacts
+from .batch import ModelFacts, Runner
 from .blocks import plane_major
 from .config import EngineConfig
 from .errors import ConfigError, LogError
-from .events import BatchFailed, BatchRetired, Finished, Retired, Rewound, RunRecovered
+from .events import BatchFailed, BatchRetired, Finished, Retired, Rewound, RunOpened, RunRecovered
 from .exits import finish_reason
-from .log.port import EventRow, EventStore, RunInfo
+from .log import EventLog
+from .log.port import EventRow, LogWriter, RunInfo
 from .machines import NONE, SUBMITTED
 from .recorder import Recorder, Tail
 from .replay import fold, our_moves
@@ -26,15 +29,60 @@ RECOVERED = "recovered"  # why a request is rewound
 CRASHED = "crashed"  # why a batch failed
 
 
-class Broken(NamedTuple):
-    """A run without its end, as its log tells of it."""
+class Crashed(NamedTuple):
+    """A run at its last commit, and what goes on writing it; `tail` None: nothing was stored."""
+
+    log: EventLog
+    state: EngineState
+    writer: LogWriter
+    tail: Tail | None
+    owns_log: bool  # it was opened here
+
+
+class _Broken(NamedTuple):
+    """A run without its end, as its header tells of it."""
 
     info: RunInfo
     config: EngineConfig
     model: ModelFacts
 
 
-def broken_run(log: EventStore, run: int | None) -> Broken:
+def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None) -> Crashed:
+    """Find the run (None: the newest that has not ended), and start the runner for it.
+
+    A log that is opened here is closed if anything fails; so is the runner.
+
+    Raises:
+        LogError: the log cannot be opened or read, or no such run broke off.
+        ConfigError: the runner is not that of the run.
+        IllegalTransition: the log tells of something that cannot have happened.
+    """
+    log = db if isinstance(db, EventLog) else _existing(db)
+    try:
+        broken = _broken_run(log, run)
+        _require_the_same(broken, *runner.start(broken.config))
+        number = broken.info.run_id
+        if not broken.info.last_seq:
+            state, tail = EngineState(broken.config, broken.model), None
+        else:
+            state = fold(log, number)
+            tail = _tail_of(log, number, state)
+        return Crashed(log, state, log.continue_run(number), tail, log is not db)
+    except BaseException:
+        runner.close()
+        if log is not db:
+            log.close()
+        raise
+
+
+def _existing(db: str | PathLike[str]) -> EventLog:
+    """A log to write to that is there already."""
+    path = db if isinstance(db, str) else Path(db)
+    EventLog.open_for_reading(path).close()  # to open one that is not there would make it
+    return EventLog.open(path)
+
+
+def _broken_run(log: EventLog, run: int | None) -> _Broken:
     """The run to go on with; None: the newest of those that have not ended.
 
     Raises:
@@ -53,12 +101,14 @@ def broken_run(log: EventStore, run: int | None) -> Broken:
         raise LogError(f"{log.name}: run {number} has ended ({info.outcome}): nothing to recover")
     try:
         model = msgspec.json.decode(info.model, type=ModelFacts)
-        return Broken(info, configs.from_mapping(msgspec.json.decode(info.config)), model)
+        return _Broken(info, configs.from_mapping(msgspec.json.decode(info.config)), model)
     except (msgspec.MsgspecError, ConfigError) as error:
-        raise LogError(f"{log.name}: run {number} has a header of another version: {error}") from error
+        raise LogError(
+            f"{log.name}: run {number} has a header of another version: {error}"
+        ) from error
 
 
-def require_the_same(broken: Broken, model: ModelFacts, config: EngineConfig) -> None:
+def _require_the_same(broken: _Broken, model: ModelFacts, config: EngineConfig) -> None:
     """Refuse a runner that could not have computed the run; a model's name may be a path, and is
     not compared.
 
@@ -91,19 +141,7 @@ def _first_difference(
 # ---- where the log stops -------------------------------------------------------------------------
 
 
-def state_of(log: EventStore, broken: Broken) -> EngineState:
-    """The state at the last commit; a fresh one where nothing was committed.
-
-    Raises:
-        LogError: the log cannot be read.
-        IllegalTransition: it tells of something that cannot have happened.
-    """
-    if not broken.info.last_seq:
-        return EngineState(broken.config, broken.model)
-    return fold(log, broken.info.run_id)
-
-
-def tail_of(log: EventStore, run_id: int, state: EngineState) -> Tail:
+def _tail_of(log: EventLog, run_id: int, state: EngineState) -> Tail:
     """What the recorder must know to go on after the last event of a run that has some."""
     reader = log.reader()
     cells = reader.first_after(run_id, state.seq - 1)
@@ -121,9 +159,7 @@ def tail_of(log: EventStore, run_id: int, state: EngineState) -> Tail:
         step=last.step,
         digest=sealed.digest if sealed is not None else bytes(32),
         rows=rows,
-        names={
-            row[0]: f"{row[1]}#{row[2]}" for row in reader.requests(run_id) if row[0] in named
-        },
+        names={row[0]: f"{row[1]}#{row[2]}" for row in reader.requests(run_id) if row[0] in named},
         t_ns=last.t_ns,
     )
 
@@ -131,8 +167,19 @@ def tail_of(log: EventStore, run_id: int, state: EngineState) -> Tail:
 # ---- what the crash cost -------------------------------------------------------------------------
 
 
-def record_losses(state: EngineState, recorder: Recorder) -> None:
-    """Record a step of its own: who lost what, which batches never come, who had ended anyway."""
+def record(crashed: Crashed, recorder: Recorder) -> None:
+    """Record, as one commit, what the crash cost; or the run's beginning, where it had none yet."""
+    state = crashed.state
+    if crashed.tail is None:
+        recorder.record(RunOpened(state.config, state.model))
+    else:
+        recorder.take_up(crashed.tail)
+        _record_losses(state, recorder)
+    recorder.commit()
+
+
+def _record_losses(state: EngineState, recorder: Recorder) -> None:
+    """A step of its own: who lost what, which batches never come, who had ended anyway."""
     pages = list(state.prefixes.oldest_first())
     recovered = recorder.record(RunRecovered(plane_major(pages, state.planes)))
     ending = _ending(state)

@@ -15,6 +15,13 @@ from .states import OPERATION_OF, WorkKey
 from .verdicts import Verdicts
 
 
+class LastSchedule(msgspec.Struct, frozen=True):
+    """What the last step ran: its batch (None where it was empty)."""
+
+    step: int
+    batch: Batch | None
+
+
 class Scheduler:
     """Builds the batches of one engine."""
 

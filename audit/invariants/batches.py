@@ -34,11 +34,11 @@ class S6Batch(Invariant):
     numbered 0, 1, 2 …, before its one `submit_batch`, which closes it. (a) all keys of a batch have
     the same operation, and PROMPT_ATOMIC and SPECULATIVE stand alone; (b) no row is selected for a
     ticket that was submitted before, and none is left without its `submit_batch` when the step
-    ends (that the row was QUEUED with its key is S1's source); (c) no request has two rows, but a
-    split prompt may have one for each depth; (d) requests ≤ max_num_seqs; (e) Σ token_count ≤
-    max_num_batched_tokens; (f) a prompt row has ≤ prefill_chunk_size tokens; (g) every row has ≥ 1
-    token; (h) rows, tokens, works and operation told by `submit_batch` are those of the rows. A
-    batch has at least one row.
+    ends, but by a crash (that the row was QUEUED with its key is S1's source); (c) no request has
+    two rows, but a split prompt may have one for each depth; (d) requests ≤ max_num_seqs; (e) Σ
+    token_count ≤ max_num_batched_tokens; (f) a prompt row has ≤ prefill_chunk_size tokens; (g)
+    every row has ≥ 1 token; (h) rows, tokens, works and operation told by `submit_batch` are those
+    of the rows. A batch has at least one row.
     """
 
     id = "S6"
@@ -249,11 +249,14 @@ class S6Batch(Invariant):
         )
 
     def _forget(self, event: Event) -> None:
+        """The run crashed while it built a batch: that ticket never comes."""
         del event
+        if self._batch is not None:
+            self.recount.tickets.pop(self._batch.ticket.number, None)
         self._batch = None
 
     def after_step(self, step: Step) -> None:
         """A batch is selected and submitted within one step."""
-        if self._batch is not None and step.has_ended:
+        if self._batch is not None and step.has_ended and not step.is_before_recovery:
             self._left_open(self._batch)
             self._batch = None

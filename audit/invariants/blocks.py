@@ -23,16 +23,17 @@ class S9Blocks(Invariant):
     only when it is in the pool, no request references it and the prefix cache does not keep it; it
     is shared only while the prefix cache keeps it; it is dropped only by a request that references
     it, and only when no unretired ticket has a row of that request, so that nothing can still touch
-    it when it is taken next; it is published once, by a request that references it, and evicted
-    when the prefix cache keeps it. Lists cover all planes alike. (b) The `blocks` column of every
-    request event is the number of blocks that the request references after it; KV NONE and
-    OFFLOADED reference none, RESIDENT some. (c) With full reservation `admit` references, and tells
-    as `need`, ceil((prompt_len + max_tokens - 1) / block_size) · planes blocks, those that it
-    shares included. (d) Every position of a selected row lies in a block that its request
-    references. (e) A state row is one of max_num_seqs, goes with the slot, and has one owner. (f)
-    A step's row tells the blocks that are free (num_blocks - distinct referenced - prefix-only),
-    prefix-only and on the host, as its events leave them; the host never holds more than
-    host_snapshot_blocks.
+    it when it is taken next (after a crash nothing can); it is published once, by a request that
+    references it, and evicted when the prefix cache keeps it. Lists cover all planes alike. (b) The
+    `blocks` column of every request event is the number of blocks that the request references after
+    it; KV NONE and OFFLOADED reference none, RESIDENT some. (c) With full reservation `admit`
+    references, and tells as `need`, ceil((prompt_len + max_tokens - 1) / block_size) · planes
+    blocks, those that it shares included. (d) Every position of a selected row lies in a block that
+    its request references. (e) A state row is one of max_num_seqs, goes with the slot, and has one
+    owner. (f) A step's row tells the blocks that are free (num_blocks - distinct referenced -
+    prefix-only), prefix-only and on the host, as its events leave them; the host never holds more
+    than host_snapshot_blocks. (g) A crash loses the memory: `recover` evicts all that the prefix
+    cache keeps, referenced or not, and its step leaves no block referenced and none on the host.
     """
 
     id = "S9"
@@ -43,6 +44,8 @@ class S9Blocks(Invariant):
 
     def handler(self, move: Move) -> Handler | None:
         """Every request event tells `blocks`; some change them."""
+        if move.trigger == "recover":
+            return self._recovered
         if not move.is_of_request:
             return None
         if move.trigger == "select":
@@ -142,6 +145,14 @@ class S9Blocks(Invariant):
         if move.trigger == "admit":
             self._reservation(event, data)
 
+    def _recovered(self, event: Event) -> None:
+        evicted = decode(event[EXTRA], BlockData).evict
+        wrong = self._ledger.evict(evicted)
+        kept = self._ledger.lose_prefixes()
+        if wrong is not None or kept:
+            what = wrong or f"{len(evicted)} blocks of the prefix cache and leaves it {kept}"
+            self.found(event, f"`recover` evicts {what}.", evicted=len(evicted), kept=kept)
+
     def _uneven(self, blocks: tuple[int, ...]) -> str:
         return (
             f"{len(blocks)} blocks, {len(set(blocks))} of them distinct, over "
@@ -154,6 +165,8 @@ class S9Blocks(Invariant):
 
     def _touched(self, ref: int) -> str | None:
         """Says so if a ticket in flight has a row of the request."""
+        if self.recount.is_recovering:
+            return None
         for ticket in self.recount.in_flight.values():
             if ref in ticket.refs:
                 return f"blocks that ticket {ticket.number} can still touch"
@@ -209,7 +222,15 @@ class S9Blocks(Invariant):
     # ---- the end of a step -------------------------------------------------------------------
 
     def after_step(self, step: Step) -> None:
-        """Hold the row's three numbers against the count."""
+        """Hold the row's three numbers against the count; after a crash nothing is left."""
+        if step.is_recovery and (self._ledger.referenced or self._ledger.host_blocks):
+            self.found_in_step(
+                step,
+                f"The recovery of step {step.number} leaves {self._ledger.referenced} blocks "
+                f"referenced and {self._ledger.host_blocks} on the host; all were lost.",
+                referenced=self._ledger.referenced,
+                host_blocks=self._ledger.host_blocks,
+            )
         if step.row is None or self._ledger.num_blocks is None:
             return
         ledger = self._ledger

@@ -15,10 +15,11 @@ class L1NoEmptyStep(Invariant):
 
     A step is empty when it submits no batch; a step number that is skipped while requests are alive
     counts as one. It is a finding when no ticket is in flight, none completed in it, it is not the
-    step of `close`, and at its end (a) some request has QUEUED work, or (b) the best WAITING
-    request in the order key has no KV, a slot is free, and all the blocks that it may ever need,
-    with the watermark while anyone is ACTIVE, are free of references (with incremental allocation
-    only while nobody is ACTIVE, since running requests have a claim to growth).
+    step of `close`, of a crash or of `recover`, and at its end (a) some request has QUEUED work, or
+    (b) the best WAITING request in the order key has no KV, a slot is free, and all the blocks that
+    it may ever need, with the watermark while anyone is ACTIVE, are free of references (with
+    incremental allocation only while nobody is ACTIVE, since running requests have a claim to
+    growth).
     """
 
     id = "L1"
@@ -45,7 +46,8 @@ class L1NoEmptyStep(Invariant):
 
     def after_step(self, step: Step) -> None:
         """An empty step must have had nothing to do."""
-        is_empty = step.ticket is None and not self._completes
+        is_whole = not (step.is_before_recovery or step.is_recovery)
+        is_empty = is_whole and step.ticket is None and not self._completes
         if is_empty and step.has_ended and not step.has_close:
             self._check(step, f"Step {step.number} submits no batch")
 

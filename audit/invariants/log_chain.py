@@ -6,7 +6,7 @@ from operator import lt
 from ..chain import GENESIS, step_digest
 from ..facts import CloseData, OpenData, decode
 from ..legality import Move
-from ..reader import CAUSE, EXTRA, MOVE, REF, SEQ, Event
+from ..reader import CAUSE, EXTRA, MOVE, REF, SEQ, STEP, Event
 from ..recount import Step
 from ..streaks import Together
 from .base import Handler, Invariant
@@ -29,14 +29,14 @@ class S13Log(Invariant):
     (with the retires of these), admission and selection, `submit_batch`, its completion or failure,
     outputs, what follows from the rows, `retire_batch`, retires. Asynchronously, what follows from
     results may come at any time after the arrivals and aborts, but not between the rows of a batch
-    and its submission. (d) The first event is `open`, and its config and model are
-    those of the run's header (but for the model's name); it comes once, and nothing comes after
-    `close`. (e) Every step has its row, whose first_seq, last_seq and digest are those of its
-    events; the chain goes on from the recorded digest, so that each broken link is one finding; a
-    last step that was cut off has no row yet. (f) The run's own digest is the last step's, its
-    last_seq the last event's, its outcome the one that `close` tells. (g) `transition` shows the
-    edges of every event's move, and no others. A log without `close` is not a finding but
-    inconclusive.
+    and its submission. (d) The first event is `open`, and its config and model are those of the
+    run's header (but for the model's name); it comes once, and nothing comes after `close`;
+    `recover` comes first in its step. (e) Every step has its row, whose first_seq, last_seq and
+    digest are those of its events; the chain goes on from the recorded digest, so that each broken
+    link is one finding; a last step that was cut off has no row yet. (f) The run's own digest is
+    the last step's, its last_seq the last event's, its outcome the one that `close` tells. (g)
+    `transition` shows the edges of every event's move, and no others. A log without `close` is not
+    a finding but inconclusive.
     """
 
     id = "S13"
@@ -45,6 +45,7 @@ class S13Log(Invariant):
         """Nothing is read; the chain begins at 32 zero bytes."""
         self._digest = GENESIS
         self._due_seq = 1
+        self._first_seq = 1  # of the step being read
         self._last_step: int | None = None
         self._names: dict[int | None, str | None] = {None: None}
         self._causes = Causes(self.recount, self._wrong_cause)
@@ -76,6 +77,8 @@ class S13Log(Invariant):
                 return self._opened
             case "close":
                 return self._closed
+            case "recover":
+                return self._recovered
             case _:
                 return self._causes.handler(move)
 
@@ -104,6 +107,7 @@ class S13Log(Invariant):
             self._row(first, f"step {step.number} follows step {self._last_step}")
         self._last_step = step.number
         self._due_seq = step.last_seq + 1
+        self._first_seq = columns[SEQ][0]
         self._check_frame(step)
         self._check_order(step, self._phases)
         if self._misshown:
@@ -213,6 +217,14 @@ class S13Log(Invariant):
                     header=where[1],
                     open=where[2],
                 )
+
+    def _recovered(self, event: Event) -> None:
+        if event[SEQ] != self._first_seq:
+            self.found(
+                event,
+                f"`recover` (seq {event[SEQ]}) comes within step {event[STEP]}, which begins with "
+                f"seq {self._first_seq}; it must be the first.",
+            )
 
     def _closed(self, event: Event) -> None:
         if self.close_seq is not None:

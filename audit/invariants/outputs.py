@@ -35,7 +35,8 @@ class S8Outputs(Invariant):
     only when asked for. `finish` tells `stop` after an output that stops, `length` after the last
     that the limits allow (`error` and `transferred` any time). Synchronously, decoding goes on only
     after an output that does not end the request, one for each coda; asynchronously a coda is
-    selected only when the output of the one before is there, so that nothing is sampled twice.
+    selected only when the output of the one before is there, so that nothing is sampled twice. A
+    coda whose output a crash took is run again after the `rewind`.
     """
 
     id = "S8"
@@ -57,6 +58,8 @@ class S8Outputs(Invariant):
                 return self._output
             case "finish":
                 return self._finish
+            case "rewind":
+                return self._rewound
             case "enqueue" if move.work is not None and not self._is_async:
                 is_next_token = move.work == (
                     f"TAKEN:{WorkKey.DECODE_CODA}",
@@ -230,6 +233,12 @@ class S8Outputs(Invariant):
                 codas=codas,
                 outputs=outputs,
             )
+
+    def _rewound(self, event: Event) -> None:
+        """What was under way comes no more."""
+        ref, outputs = event[REF], self.recount.outputs[event[REF]]
+        self.recount.scheduled_outputs[ref] = outputs
+        self._codas[ref] = min(self._codas.get(ref, 0), outputs)
 
     def _goes_on(self, event: Event) -> None:
         """Synchronously: a token's coda is over, its output is there, and it was not the last."""

@@ -15,16 +15,16 @@ RECOVERED = "recovered"
 class S10Preemption(Invariant):
     """A victim is nobody's row and worse than its requester; it resumes as it was parked.
 
-    For each `yield`, `offload`, `offload_resident` and `rewind` (one that tells no `for` and whose
-    reason is `recovered` excepted, since a crash takes from everybody): (a) enable_preemption is
-    on; (b) `for` names a live request, WAITING or ACTIVE, other than the victim; for `yield` it is
-    WAITING, since it wants the slot; (c) the victim has no row in the batch being built and none in
-    an unretired ticket, hence no undelivered output (an output is due only from a row whose ticket
-    is not retired, S11), and holds no lease (`pin` without its `unpin`); (d) the victim is strictly
-    worse than the requester in the order key; (e) for `yield` the requester's priority is strictly
-    more urgent, which no priority is under `fcfs`. (f) By request, parking (`yield`, `offload`) and
-    `resume` alternate, and the key resumed is the key parked; a `rewind` or the end of the request
-    forgets what was parked.
+    For each `yield`, `offload`, `offload_resident` and `rewind` (in the step of `recover`, one that
+    tells no `for` and whose reason is `recovered` excepted: a crash takes from everybody): (a)
+    enable_preemption is on; (b) `for` names a live request, WAITING or ACTIVE, other than the
+    victim; for `yield` it is WAITING, since it wants the slot; (c) the victim has no row in the
+    batch being built and none in an unretired ticket, hence no undelivered output (an output is due
+    only from a row whose ticket is not retired, S11), and holds no lease (`pin` without its
+    `unpin`); (d) the victim is strictly worse than the requester in the order key; (e) for `yield`
+    the requester's priority is strictly more urgent, which no priority is under `fcfs`. (f) By
+    request, parking (`yield`, `offload`) and `resume` alternate, and the key resumed is the key
+    parked; a `rewind` or the end of the request forgets what was parked.
     """
 
     id = "S10"
@@ -121,7 +121,8 @@ class S10Preemption(Invariant):
 
     def _preempted(self, event: Event, trigger: str) -> None:
         told = decode(event[EXTRA], PreemptionData).for_whom
-        if told is None and trigger == "rewind" and (event[REASON] or "").startswith(RECOVERED):
+        is_recovered = trigger == "rewind" and (event[REASON] or "").startswith(RECOVERED)
+        if is_recovered and told is None and self.recount.is_recovering:
             return
         if not self._is_enabled:
             self._wrong(event, trigger, "enable_preemption is off")

@@ -15,7 +15,7 @@ from .base import Handler, Invariant
 
 FINISHED = RequestStatus.FINISHED.value
 # They come from outside, as arrivals do: an earlier state does not tell what follows them.
-INPUTS = frozenset({"abort", "fail_batch", "recover", "staged", "transfer_done"})
+INPUTS = frozenset({"abort", "fail_batch", "staged", "transfer_done"})
 FINISHES_DEPTHS = ("TAKEN:PROMPT_ATOMIC", "TAKEN:PROMPT_RECURRENT")
 
 
@@ -24,19 +24,20 @@ class L2NetProgress(Invariant):
 
     A request's high-water mark is (token-depths of its prompt that are finished, outputs): a prompt
     token counts once for each depth that it finished, cached tokens for all of them; what a replay
-    computes again raises no mark. (a) While requests are alive (submitted and not FINISHED), some
-    mark rises within 4 · (the most requests alive since the last rise) + 64 steps; the count starts
-    anew when nobody was alive. (b) Two steps without a rise, an arrival, an abort or a device
-    failure between them do not end in the same state, unless no live request has an event between
-    them. The state is, for each live request, its four machine states, blocks, host blocks,
-    outputs, prompt frontiers and loops by depth, and the admissions that passed it (up to the
-    limit); the order of every queue; the order in which the keys had their last batch; the batches
-    with prompt rows since the last decode loop (up to the limit); the tickets in flight; how many
-    blocks are referenced, prefix-only and on the host. Compared are the steps from the (depths +
-    8)th without a rise on (at the latest the 60th). A livelock is told with its cycle: the first
-    step, the length in steps, the members (requests with events in it), the batches by work key,
-    and the keys that starve: somebody has that work ready after one of the steps, and no batch of
-    it runs. One finding for each stall: (b) where there is a cycle, else (a).
+    computes again raises no mark, but after a crash, which takes everything: all marks start anew,
+    and what is replayed counts like a prompt. (a) While requests are alive (submitted and not
+    FINISHED), some mark rises within 4 · (the most requests alive since the last rise) + 64 steps;
+    the count starts anew when nobody was alive. (b) Two steps without a rise, an arrival, an abort
+    or a device failure between them do not end in the same state, unless no live request has an
+    event between them. The state is, for each live request, its four machine states, blocks, host
+    blocks, outputs, prompt frontiers and loops by depth, and the admissions that passed it (up to
+    the limit); the order of every queue; the order in which the keys had their last batch; the
+    batches with prompt rows since the last decode loop (up to the limit); the tickets in flight;
+    how many blocks are referenced, prefix-only and on the host. Compared are the steps from the
+    (depths + 8)th without a rise on (at the latest the 60th). A livelock is told with its cycle:
+    the first step, the length in steps, the members (requests with events in it), the batches by
+    work key, and the keys that starve: somebody has that work ready after one of the steps, and no
+    batch of it runs. One finding for each stall: (b) where there is a cycle, else (a).
     """
 
     id = "L2"
@@ -45,6 +46,7 @@ class L2NetProgress(Invariant):
         """Nobody is alive."""
         self._live: dict[int, None] = {}  # refs in the order of arrival
         self._high: dict[int, int] = {}  # ref → token-depths of its prompt, at their highest
+        self._lost: set[int] = set()  # refs that lived through a crash: their replays count
         self._has_risen = False
         self._since = 0  # the step of the last rise
         self._most_alive = 0
@@ -63,6 +65,8 @@ class L2NetProgress(Invariant):
             return self._prompt_moved  # cached tokens
         if move.trigger == "enqueue" and move.work is not None:
             return self._prompt_moved if move.work[0] in FINISHES_DEPTHS else None
+        if move.trigger == "recover":
+            return self._recovered
         source, dest = (move.is_of_request and move.status) or (None, None)
         if source == NULL:
             return self._came
@@ -90,8 +94,15 @@ class L2NetProgress(Invariant):
         del event
         self._has_input = True
 
+    def _recovered(self, event: Event) -> None:
+        del event
+        self._high.clear()
+        self._lost = set(self._live)
+        self._has_risen = True  # the count of steps starts anew
+
     def _gone(self, event: Event) -> None:
         self._live.pop(event[REF], None)
+        self._lost.discard(event[REF])
         self._high.pop(event[REF], None)
 
     def _rose(self, event: Event) -> None:
@@ -103,7 +114,8 @@ class L2NetProgress(Invariant):
         progress, request = self.recount.progress.get(ref), self.recount.requests[ref]
         if progress is None or request is None:
             return
-        finished = sum(min(tokens, request.prompt_len) for tokens in progress.done)
+        most = progress.prompt_end if ref in self._lost else request.prompt_len
+        finished = sum(min(tokens, most) for tokens in progress.done)
         if finished > self._high.get(ref, 0):
             self._high[ref] = finished
             self._has_risen = True

@@ -91,7 +91,8 @@ class S3ActiveHoldsSlot(Invariant):
 class S4SlotHasOwner(Invariant):
     """Every held slot belongs to a request that is ACTIVE, TRANSFERRING or FINISHED, not retired.
 
-    After each event that moves a request's status or slot: slot HELD requires one of these.
+    After each event that moves a request's status or slot: slot HELD requires one of these. The
+    step of `recover` leaves no slot held: who was running starts anew.
     """
 
     id = "S4"
@@ -115,6 +116,17 @@ class S4SlotHasOwner(Invariant):
                 )
 
         return check
+
+    def after_step(self, step: Step) -> None:
+        """After a crash nobody runs."""
+        holders = sorted(self.recount.name(ref) for ref in self.recount.slot_holders)
+        if step.is_recovery and holders:
+            self.found_in_step(
+                step,
+                f"The recovery of step {step.number} leaves {holders[0]} its slot; nobody runs "
+                "after a crash.",
+                holders=holders,
+            )
 
 
 class S5PendingWork(Invariant):

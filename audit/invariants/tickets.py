@@ -22,7 +22,9 @@ class S11Tickets(Invariant):
     batch is submitted only while fewer than max_in_flight tickets (synchronously: none) are
     unretired. (c) When a ticket is retired, something has come of each of its rows: no request of
     it has its work still TAKEN, unless a later ticket has a row of it too. (d) A step's row names
-    the ticket that the step submitted, or none. That no ticket is left at the end is D1's.
+    the ticket that the step submitted, or none. (e) What was in flight is lost in a crash: in the
+    step of `recover` no ticket is submitted or completed, and none is left unretired. That no
+    ticket is left at the end is D1's.
     """
 
     id = "S11"
@@ -48,6 +50,13 @@ class S11Tickets(Invariant):
                 ticket = self.recount.tickets[number] = Ticket(number)
             if ticket.state not in edges:
                 self._wrong(event, move, ticket)
+            elif self.recount.is_recovering and dest in (SUBMITTED, COMPLETED):
+                self.found(
+                    event,
+                    f"`{move.trigger}` of ticket {number} in a recovery: what was in flight is "
+                    "lost, and nothing is submitted yet.",
+                    ticket=number,
+                )
             ticket.state = dest
             self._note(event, ticket)
 
@@ -101,7 +110,15 @@ class S11Tickets(Invariant):
             )
 
     def after_step(self, step: Step) -> None:
-        """Hold the row's `ticket` against the step's batch."""
+        """Hold the row's `ticket` against the step's batch; a recovery leaves none in flight."""
+        if step.is_recovery and self.recount.in_flight:
+            left = sorted(self.recount.in_flight)
+            self.found_in_step(
+                step,
+                f"The recovery of step {step.number} leaves tickets {left} unretired; they are "
+                "lost.",
+                in_flight=left,
+            )
         if step.row is not None:
             self.compare_row(step, step.row, "ticket", step.ticket)
 

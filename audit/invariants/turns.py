@@ -110,6 +110,8 @@ class F4Served(Invariant):
         """Work that becomes ready or ceases to be; batches; and what makes blocks scarce."""
         if move.trigger == "submit_batch":
             return self._submitted
+        if move.trigger == "recover":
+            return self._forget_batch
         if move.trigger == "grow":
             return self._note_blocks if self._may_be_short else None
         if move.trigger == "output":
@@ -175,6 +177,12 @@ class F4Served(Invariant):
             self._note_blocks(event)
 
         return enter if enters and self._may_be_short else queue
+
+    def _forget_batch(self, event: Event) -> None:
+        """The run crashed while it built one."""
+        del event
+        for tally in self.recount.ready.by_key.values():
+            tally.building = 0
 
     def _coda_may_follow(self, event: Event) -> None:
         """An output is there: the request's next coda, if it is due already, may be chosen."""

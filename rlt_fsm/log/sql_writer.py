@@ -10,6 +10,9 @@ from itertools import chain, groupby
 from typing import Final, NamedTuple, cast
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from rlt_fsm.errors import LogUnavailable
 
 from .port import EventCells, EventRow, LogWriter, RequestRow, StepRow
 from .schema import RUN_SHIFT
@@ -120,8 +123,14 @@ class SqlWriter(LogWriter):
         self._has_ended = True
 
     def _append(self, connection: Connection) -> None:
-        for shape, rows in groupby(self._events, _shape_of):
-            _insert_events(connection, self._inserts[shape], list(rows))
+        try:
+            for shape, rows in groupby(self._events, _shape_of):
+                _insert_events(connection, self._inserts[shape], list(rows))
+        except IntegrityError as error:
+            raise LogUnavailable(
+                f"run {self._run_id}: another process has gone on with it (recovered it) since: "
+                "it is no longer this one's to write"
+            ) from error
         _execute_many(connection, self._insert_request, self._requests)
         _execute_many(connection, self._insert_step, self._steps)
 
