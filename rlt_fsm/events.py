@@ -2,8 +2,7 @@
 
 A fact says what happened, in the words of the log. It carries no sequence number, step or time:
 the recorder adds those. `ref` is the request's ordinal in its run (0, 1, 2 … in order of submit or
-refusal). `trigger` is the qualified trigger of `machines.py`. Triggers of features that nothing
-fires yet (prefill/decode disaggregation) have their moves there and no class here.
+refusal). `trigger` is the qualified trigger of `machines.py`; what nothing fires yet has no class.
 """
 
 from typing import ClassVar

@@ -14,11 +14,12 @@ from . import config as configs
 from .batch import ModelFacts, Runner
 from .blocks import plane_major
 from .config import EngineConfig
-from .errors import ConfigError, LogError
+from .errors import ConfigError, LogError, LogUnavailable
 from .events import BatchFailed, BatchRetired, Finished, Retired, Rewound, RunOpened, RunRecovered
 from .exits import finish_reason
 from .log import EventLog
 from .log.port import EventRow, LogWriter, RunInfo
+from .log.presence import holds_something
 from .machines import NONE, SUBMITTED
 from .recorder import Recorder, Tail
 from .replay import fold, our_moves
@@ -78,7 +79,8 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
 def _existing(db: str | PathLike[str]) -> EventLog:
     """A log to write to that is there already."""
     path = db if isinstance(db, str) else Path(db)
-    EventLog.open_for_reading(path).close()  # to open one that is not there would make it
+    if not holds_something(path):  # to open one that is not there would make it
+        raise LogUnavailable(f"{path}: there is no log, or an empty one: nothing to recover")
     return EventLog.open(path)
 
 

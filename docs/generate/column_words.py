@@ -184,5 +184,6 @@ DATA = {
     "retire": "`drop`",
     "publish": "`publish`, `page_start`",
     "evict": "`evict`",
+    "recover": "`evict`, if the prefix cache kept pages",
     "submit_batch": "`operation`, `works`, `rows`, `tokens`",
 }

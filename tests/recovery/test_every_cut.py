@@ -11,7 +11,7 @@ from recovery.scenes import SCENES, outputs_in, serve, sim, wanted, whole_run
 import audit
 from rlt_fsm import Engine
 
-EVERY = 4  # events; another remainder for each scene
+EVERY = 9  # events; another remainder for each scene
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -1,0 +1,206 @@
+"""Kills a serving process at a random moment, again and again, and lets the last one finish.
+
+Every life is a fork of this process, so that a life costs milliseconds and dies in the middle of
+its work. Half of them are killed from outside after a random time, half kill themselves at a random
+moment inside SQLite, so inside a statement or a commit. A life after the first recovers what the
+one before left; it is killed the same way, often while it recovers.
+"""
+
+import os
+import signal
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import sqlalchemy
+from recovery.scenes import SCENES, Outputs, Wanted, config_of, outputs_in, serve, sim, wanted
+
+import audit
+from rlt_fsm import Engine, EventLog, Runner
+from rlt_fsm.config import EngineConfig
+from rlt_fsm.log.port import RunInfo
+
+MOST_LIVES = 4  # but for the last
+SQL_STEPS = 25  # of SQLite's virtual machine between two moments at which it may be killed
+EXIT_FAILED = 3
+
+
+class Victim(NamedTuple):
+    """What is served, and by which runner, made in each life anew."""
+
+    name: str
+    config: EngineConfig
+    runner: Callable[[], Runner]
+    requests: Sequence[Wanted]
+
+
+class Killed(NamedTuple):
+    """What came of one victim: how many lives were cut short, and in how many a recovery was."""
+
+    name: str
+    killed: int
+    recovered: int
+    events: int
+
+
+def sim_victim(seed: int) -> Victim:
+    """The seed's scene on SimRunner; `step` durability in every second."""
+    scene = list(SCENES)[seed % len(SCENES)]
+    durability = "step" if seed // len(SCENES) % 2 else "group"
+    requests = [
+        request._replace(name=f"{request.name}{turn or ''}", at=request.at + 12 * turn)
+        for turn in range(4)
+        for request in wanted(seed)
+    ]
+    return Victim(scene, config_of(scene, durability=durability), sim, requests)
+
+
+# ---- one life ------------------------------------------------------------------------------------
+
+
+def live(path: Path, victim: Victim) -> None:
+    """Serve to the end, going on with what is there."""
+    runs = _runs_in(path)
+    if not runs:
+        with EventLog.open(path) as log, Engine(victim.runner(), victim.config, log) as engine:
+            serve(engine, victim.requests)
+    elif runs[0].ended_at is None:
+        with Engine.recover(path, victim.runner()) as engine:
+            serve(engine, victim.requests)
+
+
+def _runs_in(path: Path) -> list[RunInfo]:
+    """Opened for writing: a journal that a killed process left is rolled back."""
+    if not path.exists():
+        return []
+    with EventLog.open(path) as log:
+        return log.reader().runs()
+
+
+def _in_a_fork(do: Callable[[], None]) -> int:
+    """The id of a process that does this and nothing else."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        do()
+    except BaseException:  # noqa: BLE001  # a fork must not go on as its parent
+        traceback.print_exc()
+        os._exit(EXIT_FAILED)
+    os._exit(0)
+
+
+def _was_killed(child: int) -> bool:
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL, os.WTERMSIG(status)
+        return True
+    assert os.WEXITSTATUS(status) == 0, "a life failed: its error is above"
+    return False
+
+
+def _in_sql(do: Callable[[], object]) -> None:
+    """From now on do this at every moment of SQLite's work in this process."""
+
+    def tick() -> int:
+        do()
+        return 0
+
+    def watch(connection: sqlite3.Connection, _record: object) -> None:
+        connection.set_progress_handler(tick, SQL_STEPS)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", watch)
+
+
+# ---- one victim ----------------------------------------------------------------------------------
+
+
+class _Whole(NamedTuple):
+    """A life that nobody cut short: what the requests got, how long, how many moments of SQL."""
+
+    outputs: Outputs
+    seconds: float
+    moments: int
+
+
+def undisturbed(path: Path, victim: Victim) -> _Whole:
+    """Let the victim live."""
+    told = path.with_suffix(".moments")
+
+    def counting() -> None:
+        moments: list[None] = []
+        _in_sql(lambda: moments.append(None))
+        live(path, victim)
+        told.write_text(str(len(moments)), encoding="utf-8")
+
+    started = time.perf_counter()
+    assert not _was_killed(_in_a_fork(counting))
+    seconds = time.perf_counter() - started
+    with EventLog.open_for_reading(path) as log:
+        return _Whole(outputs_in(log), seconds, int(told.read_text(encoding="utf-8")))
+
+
+def _suicide(moment: int) -> Callable[[], None]:
+    left = iter(range(moment, 0, -1))
+
+    def tick() -> None:
+        if next(left) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return tick
+
+
+def kill_and_recover(folder: Path, victim: Victim, seed: int) -> Killed:
+    """Kill the victim up to MOST_LIVES times, let it end, and compare.
+
+    Raises:
+        AssertionError: a committed event is missing or changed, a request did not get what it gets
+            undisturbed, or the auditor finds something.
+    """
+    random = Random(seed)
+    expected = undisturbed(folder / f"{seed}-whole.db", victim)
+    path = folder / f"{seed}.db"
+    killed, before = 0, b""
+    for _ in range(1 + random.randrange(MOST_LIVES)):
+        killed += _kill_once(path, victim, random, expected)
+        before = _still_begins_with(path, before)
+    assert not _was_killed(_in_a_fork(lambda: live(path, victim)))
+    _still_begins_with(path, before)
+    with EventLog.open_for_reading(path) as log:
+        (run,) = log.reader().runs()
+        got = outputs_in(log)
+        names = {move.move: move.trigger for move in log.reader().moves(1)}
+        recovered = sum(names[event[5]] == "recover" for event in log.reader().events(1))
+    assert got == expected.outputs, f"{victim.name}, seed {seed}: {got} for {expected.outputs}"
+    report = audit.verify(path)
+    assert report.ok, f"{victim.name}, seed {seed}: {report.findings[:3]}"
+    return Killed(victim.name, killed, recovered, run.last_seq)
+
+
+def _kill_once(path: Path, victim: Victim, random: Random, whole: _Whole) -> bool:
+    if random.random() < 0.5:
+        moment = random.randint(1, whole.moments)
+
+        def dying() -> None:
+            _in_sql(_suicide(moment))
+            live(path, victim)
+
+        return _was_killed(_in_a_fork(dying))
+    child = _in_a_fork(lambda: live(path, victim))
+    time.sleep(random.uniform(0, whole.seconds))
+    os.kill(child, signal.SIGKILL)
+    return _was_killed(child)
+
+
+def _still_begins_with(path: Path, before: bytes) -> bytes:
+    """All committed events as text: whatever was there must still be, unchanged."""
+    now = b""
+    if _runs_in(path):
+        with EventLog.open(path) as log:
+            now = b"".join(repr(tuple(event)).encode() for event in log.reader().events(1))
+    assert now.startswith(before), "a committed event is missing or changed"
+    return now
