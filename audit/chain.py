@@ -36,8 +36,8 @@ def step_digest(
         step,
         columns[SEQ],
         columns[TICKET],
-        [names.get(ref) for ref in refs],
-        [texts.get(move) for move in moves],
+        list(map(names.get, refs)),
+        list(map(texts.get, moves)),
         *columns[BLOCKS:],
     ]
     return hashlib.sha256(previous + _encode(payload)).digest()

@@ -10,7 +10,7 @@ import typer
 from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.log.port import EventStore
 
-from .commands import compare, diff, explain, replay, state, timeline, verify, watch
+from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
 
 app = typer.Typer(
     name="rlt-audit",
@@ -36,9 +36,18 @@ def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> r
     return Redrive(source, run_id, settings)
 
 
+def _runs() -> shrink.Runs:
+    from runner.sim_runs import SimRuns  # noqa: PLC0415  # no engine where none is driven
+    from runner.terminal import log_to_stderr  # noqa: PLC0415  # the same
+
+    log_to_stderr("critical")  # engines may stop here on purpose
+    return SimRuns()
+
+
 for command in (verify, watch, state, timeline, explain, diff, compare):
     command.register(app)
 replay.register(app, _redriver)
+shrink.register(app, _runs)
 
 
 def main() -> None:

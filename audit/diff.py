@@ -102,7 +102,7 @@ class Parting(msgspec.Struct, frozen=True, kw_only=True):
 def first_difference(
     a: Db, b: Db, *, run_a: int | None = None, run_b: int | None = None
 ) -> Parting:
-    """Where two runs part, without reading on; the digest chains make it quick.
+    """Where two runs part, at once: without their states there, and without reading on.
 
     The first event of all, which tells the configuration, is passed over.
 
@@ -114,7 +114,9 @@ def first_difference(
         pair = first_event(side_a, side_b, after_seq=agreed_seq(side_a, side_b), skip_open=True)
         has_other = pair is not None and not is_only_cut(side_a, side_b, *pair)
         return Parting(
-            first=of_events(side_a, side_b, pair) if pair is not None and has_other else None,
+            first=of_events(side_a, side_b, pair, has_states=False)
+            if pair is not None and has_other
+            else None,
             is_cut=not (side_a.has_end and side_b.has_end),
         )
 

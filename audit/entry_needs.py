@@ -74,6 +74,6 @@ class EntryNeeds:
             return 0
         config = recount.config
         if config.cache.incremental_allocation and config.scheduler.enable_preemption:
-            replayed = max(0, recount.outputs[ref] - 1)
+            replayed = max(0, recount.scheduled_outputs[ref] - 1)
             return request.prompt_len + replayed + next_row
         return request.capacity

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rlt_fsm.log.presence import holds_something
 
 from .findings import Finding
-from .reader import SEQ, Log, RunLog, open_log
+from .reader import Log, RunLog, open_log
 from .recount import Step
 from .steps import ends_run, in_order, is_cut_off, is_whole
 from .verify import Pass, Report, RunReport
@@ -95,13 +95,13 @@ class Follower:
             self._pass.learn()
         elif (number := self._wanted(log)) is not None:
             self._run = log.run(number)
-            self._pass = Pass(self._run, None)
+            self._pass = Pass(self._run)
         else:
             return False
         self._take(self._run, self._pass)
         self._tell(self._pass)
-        newest = self._left.events if self._left is not None else []
-        seen, self._seen_seq = self._seen_seq, newest[-1][SEQ] if newest else self._last_seq
+        newest = self._left.last_seq if self._left is not None else None
+        seen, self._seen_seq = self._seen_seq, newest or self._last_seq
         return self._seen_seq > seen
 
     def _wanted(self, log: Log) -> int | None:
@@ -112,7 +112,7 @@ class Follower:
 
     def _take(self, run: RunLog, taking: Pass) -> None:
         self._left = None
-        for step in in_order(run, run.events(), run.steps(self._last_step)):
+        for step in in_order(run, run.chunks(), run.steps(self._last_step)):
             if self._left is not None:
                 self._check(taking, self._left)
             self._left = step
@@ -130,8 +130,7 @@ class Follower:
     def _check(self, taking: Pass, step: Step) -> None:
         taking.take(step)
         self._last_step = step.number
-        if step.events:
-            self._last_seq = step.events[-1][SEQ]
+        self._last_seq = step.last_seq or self._last_seq
 
     def _tell(self, taking: Pass) -> None:
         for finding in taking.new_findings():

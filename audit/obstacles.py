@@ -113,7 +113,8 @@ class Obstacles:
         if total is None:
             return f"{counted(len(holders), 'slot')} {was} held."
         if len(holders) < total:
-            return f"{len(holders)} of {total} slots {was} held, so one was free."
+            free = total - len(holders)
+            return f"{len(holders)} of {total} slots {was} held; {free} {_were(free)} free."
         by = joined((f"{r.name} (since step {r.seated_step})" for r in holders), most=MAX_NAMES)
         which = "The one slot" if total == 1 else f"All {total} slots"
         return f"{which} {was} held, by {by}."
@@ -240,6 +241,10 @@ class Obstacles:
         row = run.requests.get(event[REF])
         name = f"ref {event[REF]}" if row is None else name_of(row)
         return f"{name} {what} (step {event[STEP]})"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def because(reason: str | None) -> str:

@@ -5,6 +5,7 @@ Reads through the log port only and never writes. What the facts mean is not dec
 
 import os
 from collections.abc import Collection, Iterator
+from itertools import chain
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar, cast
 
@@ -12,7 +13,15 @@ import msgspec
 
 from rlt_fsm.errors import LogError, LogUnavailable
 from rlt_fsm.log.event_log import EventLog
-from rlt_fsm.log.port import EdgeRow, EventStore, LogReader, RequestRow, RunInfo, StepRow
+from rlt_fsm.log.port import (
+    EdgeRow,
+    EventColumns,
+    EventStore,
+    LogReader,
+    RequestRow,
+    RunInfo,
+    StepRow,
+)
 from rlt_fsm.machines import NULL
 
 from .facts import ConfigFacts, ModelFacts
@@ -72,7 +81,7 @@ class RunLog:
         self._reader = reader
         self._run_id = run_id
         # Bounds what is read, so it comes first: all that these events refer to is there already.
-        self._events = cast("Iterator[Event]", reader.events(run_id))
+        self._chunks = reader.columns(run_id)
         absent = reader.absent()
         self.is_foreign = absent is not None  # another engine wrote it
         self.absent = absent or frozenset()
@@ -87,7 +96,7 @@ class RunLog:
     def go_on(self, reader: LogReader, after_seq: int) -> None:
         """Take up what was committed since, from `after_seq` on: `events` begins anew there."""
         self._reader = reader
-        self._events = cast("Iterator[Event]", reader.events(self._run_id, after_seq))
+        self._chunks = reader.columns(self._run_id, after_seq)
         self._learn()
 
     def read_end(self) -> None:
@@ -133,7 +142,12 @@ class RunLog:
 
     def events(self) -> Iterator[Event]:
         """The events in order of seq."""
-        return self._events
+        rows = chain.from_iterable(zip(*columns, strict=True) for columns in self._chunks)
+        return cast("Iterator[Event]", rows)
+
+    def chunks(self) -> Iterator[EventColumns]:
+        """The events in order of seq, a chunk at a time, as columns."""
+        return self._chunks
 
     def events_after(self, seq: int) -> Iterator[Event]:
         """The events after `seq`, up to the last one that is committed now."""

@@ -4,10 +4,9 @@ Each part is written by one writer, named beside it, and read by all. It is inde
 engine's fold: a checker that reuses what it checks is worthless.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, cast
 
-from rlt_fsm.log.port import StepRow
+from rlt_fsm.log.port import EventColumns, StepRow
 from rlt_fsm.machines import FREE, IDLE, NONE, NULL
 
 from .block_ledger import BlockLedger
@@ -17,7 +16,7 @@ from .ready_work import ReadyWork
 from .token_progress import TokenProgress
 from .waiting_line import OrderKey, WaitingLine
 
-EMPTY_COLUMNS: Final[list[Sequence[object]]] = [()] * len(Event._fields)
+NO_EVENTS: Final[EventColumns] = [[] for _ in Event._fields]
 
 
 class Request:
@@ -49,22 +48,36 @@ class Ticket:
 
 
 class Step:
-    """One step that was read. `row` is None where the log has none (yet)."""
+    """One step that was read: its events by column. `row` is None where the log has none (yet)."""
 
     __slots__ = (
-        "columns", "events", "has_close", "is_before_recovery", "is_last", "number", "row",
-        "ticket",
+        "columns", "has_close", "is_before_recovery", "is_last", "number", "row", "ticket",
     )  # fmt: skip
 
-    def __init__(self, number: int, events: list[Event], row: StepRow | None) -> None:
+    def __init__(self, number: int, columns: EventColumns, row: StepRow | None) -> None:
         self.number = number
-        self.events = events
-        self.columns: list[Sequence[Any]] = list(zip(*events, strict=True)) or EMPTY_COLUMNS
+        self.columns = columns or NO_EVENTS
         self.row = row
         self.is_last = False  # no later event is in the log
         self.is_before_recovery = False  # the run crashed in it
         self.has_close = False
         self.ticket: int | None = None  # of its submit_batch
+
+    @property
+    def length(self) -> int:
+        """How many events it has."""
+        return len(self.columns[SEQ])
+
+    @property
+    def last_seq(self) -> int | None:
+        """Of its last event; None without events."""
+        seqs = self.columns[SEQ]
+        return seqs[-1] if seqs else None
+
+    def events(self, start: int = 0, end: int | None = None) -> list[Event]:
+        """The events from one place up to another."""
+        columns = [column[start:end] for column in self.columns]
+        return cast("list[Event]", list(zip(*columns, strict=True)))
 
     @property
     def has_ended(self) -> bool:
@@ -89,8 +102,9 @@ class Recount:
         self.requests: list[Request | None] = [None] * size
         # By ref (None: events of tickets and the run), written by the pass after each event.
         self.latest_seq: dict[int | None, int] = {}
-        # By ref, written by S8: outputs so far.
+        # By ref, written by S8: outputs so far, and with the one that is being sampled.
         self.outputs: list[int] = [0] * size
+        self.scheduled_outputs: list[int] = [0] * size
         # By ref from `admit` to `retire`, written by S7.
         self.progress: dict[int, TokenProgress] = {}
         # Written by S6 (rows) and S11 (states).
@@ -122,6 +136,7 @@ class Recount:
         self.kv += [NONE] * more
         self.requests += [None] * more
         self.outputs += [0] * more
+        self.scheduled_outputs += [0] * more
         self.last_ticket += [-1] * more
         self.blocks.grow(more)
         self._refs = None

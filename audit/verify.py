@@ -20,6 +20,7 @@ from .reader import MOVE, REF, SEQ, TICKET, Event, RunLog, open_log
 from .recount import Recount, Step
 from .shape import explain
 from .steps import whole_run
+from .streaks import SHORTEST, Streak, Together, streak_of, stretches
 
 Verdict = Literal["clean", "findings", "inconclusive"]
 Progress = Callable[[int, int], None]  # (events read, events there are)
@@ -94,11 +95,27 @@ def verify(
         )
 
 
+class _Handlers(dict[int, tuple[Handler, ...]]):
+    """Who listens to each move of a log, found when the first event of it comes."""
+
+    def __init__(self, find: Callable[[int], tuple[Handler, ...]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, number: int) -> tuple[Handler, ...]:
+        found = self[number] = self._find(number)
+        return found
+
+
 class Pass:
     """One reading of one run."""
 
-    def __init__(self, run: RunLog, progress: Progress | None) -> None:
+    def __init__(
+        self, run: RunLog, progress: Progress | None = None, *, one_by_one: bool = False
+    ) -> None:
         self._run = run
+        # The reference: no streaks. What may come of work in flight is told one by one only.
+        self._one_by_one = one_by_one or run.config.execution.async_scheduling
         self._progress = progress
         self._findings = Findings()
         self._recount = Recount(run)
@@ -106,21 +123,38 @@ class Pass:
         left_out = unrecorded.left_out(run.absent)
         rules = [rule for rule in ALL if rule.id not in left_out]
         self._invariants = [rule(self._recount, self._findings) for rule in rules]
-        self._handlers = {number: self._listeners(number) for number in run.moves}
+        self._handlers = _Handlers(self._listeners)
+        self._together: dict[int, list[Together]] = {}
         self._step = Step(0, [], None)
         self._events = self._steps = self._last_seq = 0
 
     def _listeners(self, number: int) -> tuple[Handler, ...]:
         move = self._run.moves[number]
-        own: dict[str, Handler] = {
+        own = self._own_handlers()
+        first = [own[move.trigger]] if move.trigger in own else []
+        rules = (rule.handler(move) for rule in (*self._invariants, self._log_rule))
+        return (*first, *(handler for handler in rules if handler is not None))
+
+    def _own_handlers(self) -> dict[str, Handler]:
+        return {
             "submit": self._recount.submitted,
             "submit_remote": self._recount.submitted,
             "submit_batch": self._note_ticket,
             "close": self._note_close,
         }
-        first = [own[move.trigger]] if move.trigger in own else []
-        rules = (rule.handler(move) for rule in (*self._invariants, self._log_rule))
-        return (*first, *(handler for handler in rules if handler is not None))
+
+    def _judges(self, number: int) -> list[Together]:
+        """Those of every rule that listens to a move, if they all judge its streaks."""
+        known = self._together.get(number)
+        if known is None:
+            move = self._run.moves[number]
+            own = move.trigger in self._own_handlers()
+            rules = [rule for rule in (*self._invariants, self._log_rule) if rule.handler(move)]
+            judges = [None if own else rule.together(move) for rule in rules]
+            together = [judge for judge in judges if judge is not None]
+            known = together if len(together) == len(judges) else []
+            self._together[number] = known
+        return known
 
     def _note_ticket(self, event: Event) -> None:
         self._step.ticket = event[TICKET]
@@ -140,8 +174,6 @@ class Pass:
         """Take up what the run has named since: its requests and moves."""
         self._recount.grow()
         self._log_rule.learn()
-        for number in self._run.moves.keys() - self._handlers.keys():
-            self._handlers[number] = self._listeners(number)
 
     @property
     def is_over(self) -> bool:
@@ -188,8 +220,26 @@ class Pass:
         self._step = step
         for rule in self._invariants:
             rule.before_step(step)
+        readable = self._log_rule.readable(step)
+        if readable is not None:
+            self._take_events(readable)
+        elif self._one_by_one:
+            self._take_events(step.events())
+        else:
+            self._take_stretches(step)
+        for rule in self._invariants:
+            rule.after_step(step)
+        self._log_rule.after_step(step)
+        self._events += step.length
+        self._last_seq = step.last_seq or self._last_seq
+        self._steps += 1
+        if self._progress is not None and self._steps % 256 == 0:
+            self._progress(self._events, self._run.info.last_seq)
+
+    def _take_events(self, events: list[Event]) -> None:
+        """Show every event to every rule that listens to its move."""
         handlers, latest = self._handlers, self._recount.latest_seq
-        for event in self._log_rule.readable(step):
+        for event in events:
             try:
                 for handler in handlers[event[MOVE]]:
                     handler(event)
@@ -197,14 +247,18 @@ class Pass:
             except UNREADABLE:
                 if not self._unreadable(event):
                     raise
-        for rule in self._invariants:
-            rule.after_step(step)
-        self._log_rule.after_step(step)
-        self._events += len(step.events)
-        self._last_seq = step.events[-1][SEQ] if step.events else self._last_seq
-        self._steps += 1
-        if self._progress is not None and self._steps % 256 == 0:
-            self._progress(self._events, self._run.info.last_seq)
+
+    def _take_stretches(self, step: Step) -> None:
+        """The same, but for streaks of which every rule says at one go that nothing is wrong."""
+        for move, start, end in stretches(step.columns[MOVE]):
+            judges = self._judges(move) if end - start >= SHORTEST else []
+            streak = streak_of(step, start, end) if judges else None
+            if streak is None or not _all_hold(judges, streak):
+                self._take_events(step.events(start, end))
+                continue
+            for judge in judges:
+                judge.note(streak)
+            self._recount.latest_seq.update(zip(streak.refs, streak.seqs, strict=True))
 
     def _unreadable(self, event: Event) -> bool:
         """Report a row that an invariant stumbled over; False if it is well formed."""
@@ -212,3 +266,10 @@ class Pass:
         if what is not None:
             self._log_rule.malformed(event, what)
         return what is not None
+
+
+def _all_hold(judges: list[Together], streak: Streak) -> bool:
+    try:
+        return all(judge.holds(streak) for judge in judges)
+    except UNREADABLE:
+        return False

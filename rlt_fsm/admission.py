@@ -4,7 +4,7 @@ from .batch import Runner
 from .blocks import plane_major
 from .demand import Demand, entry_demand, promised, watermark
 from .events import Admitted, Resumed
-from .preemption import Preemption
+from .preemption import Preemption, Room
 from .recorder import Recorder
 from .state import EngineState, Request
 from .states import WorkKey
@@ -41,22 +41,37 @@ class Admission:
         scan = waiting.first(limits.admission_scan_limit)
         left_behind: list[Request] = []
         has_preempted = False
+        blocks = _Blocks(self._state, self._preemption)
         for i, request in enumerate(scan):
             if has_preempted and (victim := self._better_victim(request, left_behind)):
                 self._verdicts.give(scan[i:], f"behind id={victim.spec.request_id}")
                 return
-            if not self._preemption.can_free_slot(request):
-                self._verdicts.give(scan[i:], "no-slot")
+            if self._preemption.is_held(request):
+                self._verdicts.give(scan[i:], "in-flight")
+                return
+            room = self._preemption.slot_room(request)
+            if room is not Room.FREE:
+                self._verdicts.give(scan[i:], "no-slot" if room is Room.NONE else "in-flight")
+                if room is Room.IN_FLIGHT:
+                    self._preemption.hold_victims(request)
                 return
             demand = entry_demand(self._state, request)
-            if self._is_affordable(request, demand):
+            room = blocks.room(request, demand)
+            if room is Room.FREE:
                 before = len(waiting)
                 self._enter(request, demand)
+                blocks = _Blocks(self._state, self._preemption)
                 has_preempted |= len(waiting) >= before
             else:
                 left_behind.append(request)
                 free = self._state.pool.obtainable
-                self._verdicts.give([request], f"blocks need={demand.total} free={free}")
+                word = "blocks" if room is Room.NONE else "in-flight"
+                self._verdicts.give([request], f"{word} need={demand.total} free={free}")
+                if room is Room.IN_FLIGHT:
+                    self._preemption.hold_victims(request)
+                if room is not Room.NONE:  # it is about to fit: nobody worse goes before it
+                    self._verdicts.give(scan[i + 1 :], f"behind id={request.spec.request_id}")
+                    return
             for passed in left_behind:
                 if passed.bypasses >= limits.max_admission_bypasses:
                     behind = f"bypass-limit behind={passed.spec.request_id}"
@@ -68,25 +83,9 @@ class Admission:
         ahead = self._state.waiting.ahead_of(request.order_key)
         return next((other for other in ahead if other not in left_behind), None)
 
-    def _is_affordable(self, request: Request, demand: Demand) -> bool:
-        """Whether its blocks can be had: beside what was promised to running requests and the
-        watermark; or paid by worse requests, beside what was promised to better ones.
-        """
-        state = self._state
-        if not demand.total:
-            return True
-        obtainable = state.pool.obtainable
-        if demand.total + promised(state) + watermark(state) <= obtainable:
-            return True
-        if not state.config.scheduler.enable_preemption:
-            return False
-        reclaimable = self._preemption.reclaimable(request, demand.shared)
-        return demand.total + promised(state, request) <= obtainable + reclaimable
-
     def _enter(self, request: Request, demand: Demand) -> None:
         self._preemption.free_slot(request)
-        made_room = self._preemption.make_room(request, demand.take, demand.shared)
-        assert made_room, "what was found affordable stays affordable"
+        self._preemption.make_room(request, demand.take, demand.shared)
         if request.work == "IDLE":
             self._admit(request, demand)
         else:
@@ -119,3 +118,43 @@ class Admission:
         self._runner.unpark(request.spec, request.state_row)
         if was_offloaded:
             self._runner.reload(request.spec, request.block_table)
+
+
+class _Blocks:
+    """The blocks that can be had until somebody enters; asked for ever worse requests.
+
+    What all of them share is counted once, or a scan would count every live request for each
+    waiting one.
+    """
+
+    def __init__(self, state: EngineState, preemption: Preemption) -> None:
+        self._state = state
+        self._preemption = preemption
+        self._spare: int | None = None  # without preempting anybody
+        self._most: int | None = None  # with preempting, for the worst request asked for so far
+
+    def room(self, request: Request, demand: Demand) -> Room:
+        """Whether its blocks can be had: beside what was promised to running requests and the
+        watermark; or paid by worse requests, beside what was promised to better ones.
+        """
+        state = self._state
+        if not demand.total:
+            return Room.FREE
+        if self._spare is None:
+            self._spare = state.pool.obtainable - promised(state) - watermark(state)
+        if demand.total <= self._spare:
+            return Room.FREE
+        preempts = state.config.scheduler.enable_preemption
+        if state.is_async:
+            spare = self._spare
+            if preempts:
+                spare = state.pool.obtainable - promised(state, request)
+            return self._preemption.block_room(request, demand.total - spare, demand.shared)
+        # A worse request has fewer victims, and more is promised to better ones.
+        if not preempts or (self._most is not None and demand.total > self._most):
+            return Room.NONE
+        reclaimable = self._preemption.reclaimable(request, demand.shared)
+        payable = state.pool.obtainable + reclaimable - promised(state, request)
+        kept = len(demand.shared) * state.planes  # it may not take what it shares; others may
+        self._most = payable + kept
+        return Room.FREE if demand.total <= payable else Room.NONE

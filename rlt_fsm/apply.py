@@ -6,7 +6,6 @@ then updates what hangs on the move: queues, slots, blocks, progress. Decides no
 
 from typing import assert_never
 
-from .errors import IllegalTransition
 from .events import (
     Aborted,
     Admitted,
@@ -33,7 +32,6 @@ from .events import (
     RunRecovered,
     Selected,
     Submitted,
-    TicketFact,
     VerdictGiven,
     Yielded,
 )
@@ -50,11 +48,11 @@ from .holdings import (
     share_blocks,
     take_blocks,
 )
-from .machines import NULL, RETIRED, TICKET
 from .moves import CHANGE, PLAIN_MOVE, SLOT_OF, STATUS_OF, TABLE, TRIGGER_BASE, WORK_OF, fire
 from .prefixes import page_keys
 from .state import EngineState, Request, Ticket
-from .states import PROMPT_WORKS, FinishReason, WorkKey
+from .states import FinishReason, WorkKey
+from .ticket_fold import apply_ticket
 
 _SELECT = TRIGGER_BASE["select"]
 _OUTPUT = PLAIN_MOVE["output"]
@@ -62,7 +60,6 @@ _ENQUEUE = {key: TRIGGER_BASE.get(f"enqueue:{key}") for key in WorkKey}
 _TAKEN_KEY = tuple(
     WorkKey(work.partition(":")[2]) if work.startswith("TAKEN:") else None for work in WORK_OF
 )
-_TICKET_DEST = {(t["trigger"], t["source"]): t["dest"] for t in TICKET["transitions"]}
 
 
 def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Applied:
@@ -79,7 +76,7 @@ def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Appli
         case OutputSampled():
             applied = _output(state, fact)
         case BatchSubmitted() | BatchCompleted() | BatchFailed() | BatchRetired():
-            applied = _ticket(state, fact, seq, ticket), None
+            applied = apply_ticket(state, fact, seq, ticket), None
         case Submitted():
             applied = _submitted(state, fact, seq)
         case Refused():
@@ -134,6 +131,9 @@ def _selected(state: EngineState, fact: Selected, ticket: int | None) -> Applied
         building = state.tickets[ticket] = Ticket(refs=[])
         state.next_ticket = ticket + 1
     building.refs.append(fact.ref)
+    if state.is_async:
+        request.tickets_in_flight += 1
+        request.undelivered += key is WorkKey.DECODE_CODA
     return move, request.blocks
 
 
@@ -183,6 +183,8 @@ def _output(state: EngineState, fact: OutputSampled) -> Applied:
     request.outputs.append(fact.token_id)
     request.exit_depths.append(fact.exit_depth)
     request.logprobs.append(fact.logprob)
+    if request.undelivered:
+        request.undelivered -= 1
     return _OUTPUT, request.blocks
 
 
@@ -263,36 +265,3 @@ def _retired(state: EngineState, fact: Retired) -> Applied:
     del state.by_ref[fact.ref]
     del state.by_id[request.spec.request_id]
     return move, 0
-
-
-# ---- tickets ---------------------------------------------------------------------------------
-
-
-def _ticket(state: EngineState, fact: TicketFact, seq: int, ticket: int | None) -> int:
-    assert ticket is not None, "a ticket fact names its ticket"
-    entry = state.tickets.get(ticket)
-    source = entry.state if entry is not None else NULL
-    dest = _TICKET_DEST.get((fact.trigger, source))
-    if entry is None or dest is None:
-        raise IllegalTransition(f"{fact.trigger} is not declared for ticket {ticket} in {source}")
-    entry.state = dest
-    if isinstance(fact, BatchSubmitted):
-        entry.submitted_seq = seq
-        _count_fairness(state, fact)
-    elif dest == RETIRED:
-        del state.tickets[ticket]
-    else:
-        entry.settled_seq = seq
-    return PLAIN_MOVE[fact.trigger]
-
-
-def _count_fairness(state: EngineState, fact: BatchSubmitted) -> None:
-    works = state.last_works = fact.works
-    if WorkKey.DECODE_RECURRENT in works or WorkKey.SPECULATIVE in works:
-        state.prefill_batches_since_recurrent = 0
-    elif not PROMPT_WORKS.isdisjoint(works):
-        state.prefill_batches_since_recurrent += 1
-    if WorkKey.PROMPT_RECURRENT in works:
-        state.prelude_batches_since_prompt_recurrent = 0
-    elif WorkKey.PROMPT_PRELUDE in works:
-        state.prelude_batches_since_prompt_recurrent += 1

@@ -43,7 +43,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     output that the coda samples (for decode work: that it is on the way to).
     `loops_done` is how many loops the row's token has finished before this batch; `max_loops` the
     most it may run (a forced depth included); both 0 where they mean nothing.
-    `last_token` is the token at `token_start` for DECODE_PRELUDE, else -1.
+    `last_token` is the token at `token_start` for DECODE_PRELUDE, else -1; there, too, where the
+    coda that samples it is still in flight: the device has it, for this request in this state row.
     `replay` rows rebuild KV after a rewind: `replay_tokens` are the row's tokens and
     `replay_depths` the loops that each of them runs; both () elsewhere.
     """
@@ -78,9 +79,11 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
     """What came back for one ticket; sequences run parallel to the batch's rows, () where unused.
 
-    `exits[i]`: the gate lets row i leave the loop (DECODE_RECURRENT). `token_ids[i]` and
+    `exits[i]`: after this loop the gate of row i lets it leave (DECODE_RECURRENT); where exits are
+    one loop late (`exit.mode` ouro_delayed), the engine applies that. `token_ids[i]` and
     `logprobs[i]`: what row i sampled (DECODE_CODA); a logprob is None where not asked for.
     `notes[i]`: a code for an output that no model made, e.g. `unrecorded`; None elsewhere.
+    `error`: the device failed the batch; a code, then key=value, and nothing else counts.
     """
 
     ticket: int
@@ -88,6 +91,7 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
     token_ids: Sequence[int] = ()
     logprobs: Sequence[float | None] = ()
     notes: Sequence[str | None] = ()
+    error: str | None = None
 
 
 class Runner(Protocol):
@@ -99,10 +103,17 @@ class Runner(Protocol):
         """
 
     def submit(self, batch: Batch) -> None:
-        """Start computing a batch. Raises where the device fails; the engine fails the batch."""
+        """Start computing a batch, after those submitted before it. Raises where the device fails;
+        the engine fails the batch.
+        """
 
     def collect(self) -> list[BatchResult]:
         """Results of submitted batches in completion order; blocks until at least one is there."""
+
+    def poll(self) -> list[BatchResult]:
+        """Results that are there, in completion order; never blocks. Asked for only where
+        `execution.async_scheduling` is on.
+        """
 
     def park(self, spec: RequestSpec, state_row: int) -> None:
         """The request gives up its state row: keep the row's contents (hidden states, exit state)

@@ -142,10 +142,6 @@ FORBIDDEN: tuple[Rule, ...] = (
 
 # What this version declares but cannot run yet; the same form.
 NOT_YET: tuple[Rule, ...] = (
-    (
-        lambda c: c.execution.async_scheduling,
-        "execution.async_scheduling does not run in this version: set it to False",
-    ),
     (lambda c: c.speculative is not None, "speculative does not run in this version: drop it"),
 )
 

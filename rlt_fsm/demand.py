@@ -64,7 +64,7 @@ def promised(state: EngineState, better_than: Request | None = None) -> int:
         elif request.in_prefill:
             tokens = request.prefill_tokens
         else:
-            tokens = request.prompt_len + len(request.outputs)
+            tokens = request.prompt_len + request.scheduled_outputs
         reserved += growth_demand(state, request, tokens)
     return reserved
 

@@ -1,7 +1,9 @@
 """Engine: add_request, abort_request, step, close. Each step: plan, commit, execute, interpret.
 
 The engine owns the order of things; what is decided lives in `door`, `scheduler` and `interpret`,
-what happened in the log. Synchronous: one batch is submitted and collected per step.
+what is on its way in `flight`, what happened in the log. Synchronously a step submits one batch and
+waits for its result. Asynchronously it submits one if there is room for one more in flight, and
+takes in what has been completed meanwhile.
 """
 
 import secrets
@@ -19,7 +21,7 @@ from .config import EngineConfig
 from .door import Refusal, refusal
 from .errors import EngineClosed, RequestRefused, RltError
 from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
-from .interpret import interpret, interpret_failure, output_of, retire, retire_batch
+from .flight import Flight, output_of
 from .log import EventLog
 from .log.port import EventCells, RunHeader
 from .log.schema import SCHEMA_VERSION
@@ -76,6 +78,7 @@ class Engine:
         )
         self._scheduler = Scheduler(self._state, self._recorder, runner, verdicts=verdicts)
         self._log = oplog.logger(run_id=self._writer.run_id)
+        self._flight = Flight(self._state, self._recorder, runner, self._log)
         self._pending: list[RequestOutput] = []  # last outputs of aborted requests
         self._stopped: str | None = None
         self._is_called = False  # a call is under way
@@ -147,17 +150,16 @@ class Engine:
     def _abort(self, request: Request) -> None:
         self._recorder.record(Aborted(request.ref))
         self._pending.append(output_of(request))
-        self._retire([request])
-
-    def _retire(self, ended: list[Request]) -> None:
-        for request in ended:
-            if request.blocks or request.host_blocks:
-                self._runner.release(request.spec)
-            retire(self._recorder, request)
+        self._flight.end(request)
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` has anything left to do or to return."""
-        return self._state.unfinished > 0 or bool(self._pending)
+        return self._is_busy or bool(self._pending)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a request is live: until its last ticket is retired."""
+        return bool(self._state.by_ref)
 
     # ---- stepping ----------------------------------------------------------------------------
 
@@ -170,35 +172,27 @@ class Engine:
         """
         with self._running():
             outputs, self._pending = self._pending, []
-            if not self._state.unfinished:
+            if not self._is_busy:
                 return outputs
-            batch = self._scheduler.plan()
+            batch = None if self._flight.is_full else self._scheduler.plan()
             self.last_schedule = LastSchedule(self._recorder.step, batch)
             if batch is not None:
-                outputs += self._execute(batch)
+                self._flight.launch(batch)
+            outputs += self._land(batch)
             self._recorder.end_step(batch.ticket if batch is not None else None)
             if not self._state.unfinished:
                 self._recorder.commit()
             return outputs
 
-    def _execute(self, batch: Batch) -> list[RequestOutput]:
-        recorder = self._recorder
-        recorder.intent()
-        try:
-            self._runner.submit(batch)
-            (result,) = self._runner.collect()
-        except AssertionError:  # we are wrong, not the device: stop
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever the device raises fails the batch alone
-            self._log.exception("batch failed", step=batch.step, ticket=batch.ticket)
-            recorder.tick()
-            advanced = interpret_failure(self._state, recorder, batch, _failure_reason(error))
-        else:
-            recorder.tick()
-            advanced = interpret(self._state, recorder, batch, result)
-        outputs = [output_of(request) for request in advanced]
-        retire_batch(self._state, recorder, batch)
-        self._retire([request for request in advanced if request.finish_reason is not None])
+    def _land(self, batch: Batch | None) -> list[RequestOutput]:
+        """Take results in: those that are there; or wait, where nothing else could be planned."""
+        flight = self._flight
+        if not len(flight):
+            return []
+        outputs = flight.land(wait=batch is None or flight.is_full)
+        # The next loop's batch shall be a full one; and who is held for a better one waits little.
+        while len(flight) and (flight.is_undecided or self._scheduler.waits_for_victims):
+            outputs += flight.land(wait=True)
         return outputs
 
     @property
@@ -208,7 +202,7 @@ class Engine:
 
     def advance_to(self, step: int) -> None:
         """Let the step counter of an idle engine jump forward to `step`."""
-        assert not self._state.unfinished, "the counter jumps only while nothing is live"
+        assert not self._is_busy, "the counter jumps only while nothing is live"
         assert step >= self.current_step, f"the counter is at {self.current_step}: it never falls"
         with self._running():
             self._recorder.jump_to(step)
@@ -239,7 +233,10 @@ class Engine:
         with self._running():
             outcome = Outcome.CLOSED if self._state.unfinished else Outcome.DRAINED
             for request in list(self._state.by_ref.values()):
-                self._abort(request)
+                if request.finish_reason is None:
+                    self._abort(request)
+            while len(self._flight):
+                self._flight.land(wait=True)
             self._recorder.record(RunClosed(outcome))
             self._recorder.end_step(None)
             self._recorder.end_run(outcome, wall_time())
@@ -270,8 +267,3 @@ class Engine:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _failure_reason(error: Exception) -> str:
-    """A code and the error's class; its text may name paths and addresses."""
-    return f"device-error kind={type(error).__name__}"

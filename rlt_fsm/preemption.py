@@ -1,10 +1,13 @@
 """Preemption: who yields, and what is kept. Feasible first, then act, worst first.
 
 A victim is strictly worse than the requester in the order key, and either ACTIVE with its work
-queued or a WAITING resident. A row of the batch being built is TAKEN, so it is never a victim.
+queued or a WAITING resident. A row of the batch being built is TAKEN, so it is never a victim; nor
+is a request with a ticket in flight, which may still write. Where what is missing will come free
+when tickets in flight retire, the answer is to wait for that.
 """
 
 from collections import Counter
+from enum import Enum, auto
 
 from .batch import Runner
 from .blocks import plane_major
@@ -17,6 +20,15 @@ from .state import EngineState, Request
 HOST_FULL = "host-full"
 
 
+class Room(Enum):
+    """Whether a slot or blocks can be had."""
+
+    FREE = auto()  # at once
+    RETIRING = auto()  # once requests that have ended are retired
+    IN_FLIGHT = auto()  # once worse requests have no ticket in flight any more
+    NONE = auto()
+
+
 class Preemption:
     """Takes slots and blocks from worse requests for a better one."""
 
@@ -24,12 +36,42 @@ class Preemption:
         self._state = state
         self._recorder = recorder
         self._runner = runner
+        scheduler = state.config.scheduler
+        self._is_enabled = scheduler.enable_preemption
+        self._yields = scheduler.enable_preemption and scheduler.policy == "priority"
+        self.held_for: Request | None = None  # in this plan: the best that waits for victims
+
+    # ---- waiting for victims -----------------------------------------------------------------
+
+    def hold_victims(self, requester: Request) -> None:
+        """Until the end of this plan nobody worse runs, so that the victims' tickets retire."""
+        if self.held_for is None or requester.order_key < self.held_for.order_key:
+            self.held_for = requester
+
+    def is_held(self, request: Request) -> bool:
+        """Whether a better request waits for worse ones to come out of flight."""
+        return self.held_for is not None and request.order_key > self.held_for.order_key
+
+    def _retiring(self) -> list[Request]:
+        """Requests that have ended and wait for their last ticket."""
+        return [r for r in self._state.by_ref.values() if r.finish_reason is not None]
 
     # ---- slots -------------------------------------------------------------------------------
 
-    def can_free_slot(self, requester: Request) -> bool:
-        """Whether a slot is free or a strictly less urgent request holds one."""
-        return self._state.has_slot() or self._slot_victim(requester) is not None
+    def slot_room(self, requester: Request) -> Room:
+        """Whether a slot is free, or a strictly less urgent request can give up its own."""
+        if self._state.has_slot():
+            return Room.FREE
+        if self._state.is_async and self._retiring():
+            return Room.RETIRING
+        if self._slot_victim(requester) is not None:
+            return Room.FREE
+        if self._state.is_async and any(
+            request.tickets_in_flight and self._may_yield(request, requester)
+            for request in self._state.by_ref.values()
+        ):
+            return Room.IN_FLIGHT
+        return Room.NONE
 
     def free_slot(self, requester: Request) -> None:
         """Priority yield, where no slot is free: the worst victim keeps its KV on the device."""
@@ -41,50 +83,78 @@ class Preemption:
         self._recorder.record(Yielded(victim.ref, requester.ref), cause=requester.queued_seq)
 
     def _slot_victim(self, requester: Request) -> Request | None:
-        scheduler = self._state.config.scheduler
-        if scheduler.policy != "priority" or not scheduler.enable_preemption:
-            return None
-        urgency = requester.order_key[0]
         candidates = (
             request
             for request in self._state.by_ref.values()
-            if request.order_key[0] > urgency and request.work.startswith("QUEUED:")
+            if request.work.startswith("QUEUED:")
+            and not request.tickets_in_flight
+            and self._may_yield(request, requester)
         )
         return max(candidates, key=lambda request: request.order_key, default=None)
 
+    def _may_yield(self, victim: Request, requester: Request) -> bool:
+        """Whether a running request may lose its slot to a strictly more urgent one."""
+        return (
+            self._yields
+            and victim.status == "ACTIVE"
+            and victim.order_key[0] > requester.order_key[0]
+        )
+
     # ---- blocks ------------------------------------------------------------------------------
+
+    def block_room(self, requester: Request, missing: int, keep: list[Page]) -> Room:
+        """Whether `missing` more blocks, those of `keep` apart, come free if every worse request
+        gives up its KV. What will be free by itself is waited for first.
+        """
+        if missing <= 0:
+            return Room.FREE
+        coming = self._retiring() if self._state.is_async else []
+        if coming and missing <= self._held_alone(coming, keep):
+            return Room.RETIRING
+        if missing <= self.reclaimable(requester, keep):
+            return Room.FREE
+        if not self._state.is_async or not self._is_enabled:
+            return Room.NONE
+        victims = self._block_victims(requester)
+        victims += [
+            request
+            for request in self._state.by_ref.values()
+            if request.order_key > requester.order_key
+            and request.tickets_in_flight
+            and request.status == "ACTIVE"
+        ]
+        return Room.IN_FLIGHT if missing <= self._held_alone(victims + coming, keep) else Room.NONE
 
     def reclaimable(self, requester: Request, keep: list[Page]) -> int:
         """Blocks, those of `keep` apart, that come free if every worse request gives up its KV."""
-        victims = self._block_victims(requester)
+        return self._held_alone(self._block_victims(requester), keep)
+
+    def _held_alone(self, requests: list[Request], keep: list[Page]) -> int:
+        """Blocks, those of `keep` apart, that nobody but `requests` references."""
         if not self._state.config.cache.enable_prefix_caching:
-            return sum(victim.blocks for victim in victims)
+            return sum(request.blocks for request in requests)
         kept = {block for page in keep for block in page}
-        held = Counter(block for victim in victims for block in victim.block_ids)
+        held = Counter(block for request in requests for block in request.block_ids)
         references = self._state.pool.references
         return sum(1 for b, n in held.items() if n == references(b) and b not in kept)
 
-    def make_room(self, requester: Request, blocks: int, keep: list[Page]) -> bool:
-        """Make `blocks` blocks free, worst victims first; False, and nothing changed, where all
-        worse requests together do not hold enough. Pages in `keep` stay in the cache.
+    def make_room(self, requester: Request, blocks: int, keep: list[Page]) -> None:
+        """Make `blocks` blocks free, which can be had: worst victims first. Pages in `keep` stay
+        in the cache.
         """
         state, pool = self._state, self._state.pool
         if blocks <= pool.free:
-            return True
-        missing = blocks + claimed(state, keep) - pool.obtainable
-        if missing > 0:
-            if missing > self.reclaimable(requester, keep):
-                return False
+            return
+        if blocks + claimed(state, keep) > pool.obtainable:
             for victim in self._block_victims(requester):
                 self._evict(victim, requester)
                 if blocks + claimed(state, keep) <= pool.obtainable:
                     break
         self._evict_pages(requester, blocks, keep)
-        return True
 
     def _block_victims(self, requester: Request) -> list[Request]:
         """Worse requests that hold blocks and may lose them, the worst first."""
-        if not self._state.config.scheduler.enable_preemption:
+        if not self._is_enabled:
             return []
         victims = [
             request
@@ -92,6 +162,7 @@ class Preemption:
             if request.order_key > requester.order_key
             and request.blocks
             and not request.work.startswith("TAKEN:")
+            and not request.tickets_in_flight
             and request.status in {"ACTIVE", "WAITING"}
         ]
         victims.sort(key=lambda request: request.order_key, reverse=True)

@@ -14,8 +14,7 @@ def next_row(state: EngineState, request: Request, key: WorkKey, budget: int) ->
 
 def _decode_row(request: Request, key: WorkKey) -> Row:
     """One position: that of the newest token, or the one whose hidden state a coda reads."""
-    outputs = request.outputs
-    idx = len(outputs)
+    idx = len(request.outputs) + request.undelivered
     forced = request.spec.params.exit_depths
     loops_done = 0 if key is WorkKey.DECODE_PRELUDE else request.loops_done
     return Row(
@@ -28,10 +27,15 @@ def _decode_row(request: Request, key: WorkKey) -> Row:
         output_idx=idx,
         loops_done=loops_done,
         max_loops=request.most_loops if forced is None or not idx else forced[idx],
-        last_token=outputs[-1] if key is WorkKey.DECODE_PRELUDE else -1,
+        last_token=_last_token(request) if key is WorkKey.DECODE_PRELUDE else -1,
         state_row=request.state_row,
         block_table=request.block_table,
     )
+
+
+def _last_token(request: Request) -> int:
+    """The token to embed; -1 where it is still being sampled, and known to the device alone."""
+    return -1 if request.undelivered else request.outputs[-1]
 
 
 def _prompt_row(state: EngineState, request: Request, key: WorkKey, budget: int) -> Row:

@@ -7,7 +7,7 @@ from .batch import Batch, Row, Runner
 from .demand import growth_demand
 from .events import BatchSubmitted, Grown, Selected
 from .policies import ADMIT, POLICIES, Turn, View
-from .preemption import Preemption
+from .preemption import Preemption, Room
 from .recorder import Recorder
 from .rows import next_row
 from .state import EngineState, Request
@@ -29,8 +29,16 @@ class Scheduler:
         self._preemption = Preemption(state, recorder, runner)
         self._admission = Admission(state, recorder, runner, self._preemption, self._verdicts)
 
+    @property
+    def waits_for_victims(self) -> bool:
+        """Whether the last plan found that what a request needs comes free when worse ones' tickets
+        in flight have retired.
+        """
+        return self._preemption.held_for is not None
+
     def plan(self) -> Batch | None:
         """The next batch, recorded up to its submission; None where nothing can run."""
+        self._preemption.held_for = None
         for turn in self._policy.rank(self._view):
             if turn is ADMIT:
                 self._admission.admit()
@@ -42,7 +50,7 @@ class Scheduler:
 
     def _fill(self, turn: Turn) -> list[Row]:
         """Select rows for one batch, oldest pending work first, within seats and token budget."""
-        limits = self._state.config.scheduler
+        limits, is_async = self._state.config.scheduler, self._state.is_async
         ticket = self._state.next_ticket
         budget = limits.max_num_batched_tokens
         rows: list[Row] = []
@@ -52,6 +60,8 @@ class Scheduler:
                 if not budget or len(rows) >= limits.max_num_seqs:
                     self._verdicts.give(queue[i:], f"budget tokens={budget} rows={len(rows)}")
                     break
+                if is_async and self._waits_for_results(request, key):
+                    continue
                 row = self._covered_row(request, key, budget)
                 if row is None:
                     continue
@@ -71,6 +81,16 @@ class Scheduler:
                 budget -= row.token_count
         return rows
 
+    def _waits_for_results(self, request: Request, key: WorkKey) -> bool:
+        """One output is sampled at a time; and victims of a better request come out of flight."""
+        if key is WorkKey.DECODE_CODA and request.undelivered:
+            self._verdicts.give([request], "in-flight undelivered=1")
+            return True
+        if not self._preemption.is_held(request):
+            return False
+        self._verdicts.give([request], "in-flight")
+        return True
+
     def _covered_row(self, request: Request, key: WorkKey, budget: int) -> Row | None:
         """The row of a request's pending work, its positions in blocks; None where they can't be
         had, or where the request was preempted for a row before it.
@@ -87,10 +107,15 @@ class Scheduler:
         return msgspec.structs.replace(row, block_table=request.block_table)
 
     def _grow(self, request: Request, missing: int) -> bool:
-        if not self._preemption.make_room(request, missing, keep=[]):
-            free = self._state.pool.obtainable
-            self._verdicts.give([request], f"blocks need={missing} free={free}")
+        obtainable = self._state.pool.obtainable
+        room = self._preemption.block_room(request, missing - obtainable, [])
+        if room is not Room.FREE:
+            word = "blocks" if room is Room.NONE else "in-flight"
+            self._verdicts.give([request], f"{word} need={missing} free={obtainable}")
+            if room is Room.IN_FLIGHT:
+                self._preemption.hold_victims(request)
             return False
+        self._preemption.make_room(request, missing, [])
         self._recorder.record(
             Grown(request.ref, self._state.pool.peek(missing)), cause=request.queued_seq
         )

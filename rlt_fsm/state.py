@@ -51,6 +51,8 @@ class Request:
         "submitted_seq",
         "taken",
         "taken_ticket",
+        "tickets_in_flight",
+        "undelivered",
         "verdict",
     )  # fmt: skip
 
@@ -80,6 +82,8 @@ class Request:
         self.state_row = -1
         self.taken: Selected | None = None  # the row being computed
         self.taken_ticket = -1
+        self.tickets_in_flight = 0  # asynchronously: unretired tickets that have a row of it
+        self.undelivered = 0  # asynchronously: outputs being sampled, 0 or 1
         self.queued_seq = submitted_seq  # the event that made it wait for what it waits for now
         self.ended_seq = -1
         self.finish_reason: str | None = None
@@ -105,6 +109,11 @@ class Request:
     def kv(self) -> str:
         """The KV machine's state."""
         return KV_OF[self.joint]
+
+    @property
+    def scheduled_outputs(self) -> int:
+        """Its outputs, with the one that is being sampled."""
+        return len(self.outputs) + self.undelivered
 
     @property
     def prefilled_tokens(self) -> int:
@@ -144,7 +153,7 @@ class Request:
     @property
     def position(self) -> int:
         """The position of the newest token: the last output, or the prompt's last token."""
-        return self.prompt_len + len(self.outputs) - 1
+        return self.prompt_len + self.scheduled_outputs - 1
 
 
 class Ticket(msgspec.Struct):
@@ -197,6 +206,7 @@ class EngineState:
         assert config.cache.num_blocks is not None, "num_blocks is resolved before the state exists"
         self.config = config
         self.model = model
+        self.is_async = config.execution.async_scheduling
         self.seq = 0
         self.next_ref = 0
         self.next_ticket = 0

@@ -8,6 +8,7 @@ Isolating Failure-Inducing Input, 2002.)
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from itertools import combinations
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,7 @@ Object = dict[str, Any]  # a workload as JSON objects, which need not be valid
 Path = tuple[str | int, ...]  # keys and indices from the top
 
 _KEPT: Final = frozenset({"format", "name", "about", "expect"})
+MOST_PAIRED: Final = 48  # things that may go in pairs: 1,128 pairs
 _TOGETHER: Final = (("prompt_like", "shared_len"),)  # one alone is no workload
 
 
@@ -23,6 +25,8 @@ def shrink(
     workload: Object, still_fails: Callable[[Object], bool], *, max_trials: int = 1_000
 ) -> Object:
     """A workload from which nothing can be dropped or lowered without losing the failure.
+
+    Where few things are left, no two of them can be dropped together either.
 
     Args:
         workload: it fails; it is not changed.
@@ -50,6 +54,8 @@ class _Shrinker:
             self._drop_keys()
             for path in _paths(self._best, int):
                 self._lower(path)
+            if self._best == before:
+                self._drop_a_pair()
         return self._best
 
     def _accepts(self, candidate: Object) -> bool:
@@ -100,6 +106,20 @@ class _Shrinker:
                 assert isinstance(key, str)
                 group = next((keys for keys in _TOGETHER if key in keys), (key,))
                 self._accepts(self._without(path, group))
+
+    def _drop_a_pair(self) -> None:
+        """Drop two things at once that cannot go alone: a request and the fault that ended it."""
+        paths = [path for path, _ in _walk(self._best)]
+        if len(paths) > MOST_PAIRED:
+            return
+        for one, other in combinations(paths, 2):  # `other` comes later: it goes first
+            if other[: len(one)] == one:
+                continue
+            candidate = deepcopy(self._best)
+            for path in (other, one):
+                del _at(candidate, path[:-1])[path[-1]]
+            if self._accepts(candidate):
+                return
 
     def _lower(self, path: Path) -> None:
         """Lower a number as far as it goes."""

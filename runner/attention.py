@@ -8,7 +8,7 @@ for one device belong in `kernels/`, behind the same protocol.
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch.nn import functional
 from rlt_fsm.config import AttentionBackend as BackendName
 from rlt_fsm.errors import ConfigError
 
+from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, Slots, Span
 from .models.ouro import Attend
 
@@ -36,31 +37,37 @@ class AttentionBackend(Protocol):
         """
 
 
-def create_backend(
-    name: BackendName, cache: KVCache, heads: int, *, batch_invariant: bool = False
-) -> tuple[BackendName, AttentionBackend]:
-    """The backend for `name` and the name it resolves to; `auto` takes the kernels on CUDA.
+def resolve_backend(name: BackendName, device: torch.device) -> BackendName:
+    """What `name` is on a device; `auto` takes the kernels on CUDA.
 
     Raises:
         ConfigError: the backend does not run here; there is no silent second choice.
     """
-    is_cuda = cache.device.type == "cuda"
+    is_cuda = device.type == "cuda"
     has_triton = find_spec("triton") is not None
     if name == "torch" or (name == "auto" and not (is_cuda and has_triton)):
-        return "torch", TorchAttention(cache)
+        return "torch"
     if not is_cuda:
         raise ConfigError(
             "execution.attention_backend='triton' needs a CUDA device, this runner is on "
-            f"{cache.device.type!r}: set it to 'auto' or 'torch'"
+            f"{device.type!r}: set it to 'auto' or 'torch'"
         )
     if not has_triton:
         raise ConfigError(
             "execution.attention_backend='triton' needs the package triton, which is not "
             "installed: install rlt-fsm[gpu], or set it to 'auto' or 'torch'"
         )
-    kernels = import_module("runner.kernels.backend")  # not before: triton is optional
-    backend = kernels.TritonAttention(cache, heads, batch_invariant=batch_invariant)
-    return "triton", cast("AttentionBackend", backend)
+    return "triton"
+
+
+def create_backend(
+    name: BackendName, cache: KVCache, *, batch_invariant: bool = False
+) -> AttentionBackend:
+    """The backend of a resolved name."""
+    if name == "torch":
+        return TorchAttention(cache)
+    compiled = import_module("runner.kernels.compiled")  # not before: triton is optional
+    return TritonAttention(cache, compiled, batch_invariant=batch_invariant)
 
 
 class TorchAttention:

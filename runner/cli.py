@@ -6,6 +6,7 @@ Exit statuses are in `terminal.py`.
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from rlt_fsm.states import FinishReason
 from rlt_fsm.version import engine_version
 from rlt_fsm.workload import load
 
+from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
 from .run_command import DEMO_PROMPTS, run_prompts, run_workload
 from .simulate import MAX_STEPS, Failure, check_file
@@ -32,7 +34,8 @@ from .terminal import (
     StatusLine,
     log_to_stderr,
     mistakes_as_sentences,
-    settings_of,
+    seed_range,
+    setting_pairs,
 )
 
 app = typer.Typer(
@@ -149,7 +152,7 @@ def run(
             ran = _run_file(workload, model, settings or [], db)
         else:
             params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), settings_of(settings or []))
+            config = override(EngineConfig(), setting_pairs(settings or []))
             ran = run_prompts(model or "demo", prompt or list(DEMO_PROMPTS), params, config, db=db)
         ran, audit_line = _audited(ran, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
@@ -158,7 +161,7 @@ def run(
 
 def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran:
     loaded = load(path)
-    config = override(loaded.config, settings_of(settings))
+    config = override(loaded.config, setting_pairs(settings))
     return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
 
 
@@ -259,7 +262,7 @@ def simulate(
             trial = check_file(workload, _judge)
             typer.echo(json_of(trial) if json else trial_as_text(workload, trial))
             raise typer.Exit(NO if trial.failures else OK)
-        chosen = _fresh_seeds(seconds) if seeds is None else _seed_range(seeds)
+        chosen = _fresh_seeds(seconds) if seeds is None else seed_range(seeds, SEEDS_END)
         result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=status.show)
         status.clear()
         path = None if result.failed is None else write_workload(result.failed, out)
@@ -276,13 +279,6 @@ def _fresh_seeds(seconds: float | None) -> range:
     return seeds
 
 
-def _seed_range(text: str) -> range:
-    low, colon, high = text.partition(":")
-    if not (colon and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= SEEDS_END):
-        raise RltError(f"--seeds {text}: must be A:B with 0 <= A < B <= {SEEDS_END}")
-    return range(int(low), int(high))
-
-
 def _judge(log: EventLog) -> list[Failure]:
     """The auditor's findings; a log of which it cannot tell is one."""
     import audit  # noqa: PLC0415  # no auditor where none is wanted
@@ -296,5 +292,12 @@ def _judge(log: EventLog) -> list[Failure]:
     return failures + [Failure(kind="inconclusive", message=why or "no run") for why in whys]
 
 
+def _verdict(db: Path) -> str:
+    import audit  # noqa: PLC0415  # no auditor where none is wanted
+
+    return audit.verify(str(db)).verdict
+
+
+app.command()(make_bench(_verdict))
 if __name__ == "__main__":
     main()

@@ -14,10 +14,10 @@ from rlt_fsm.states import WorkKey
 
 from . import inputs
 from .attention import AttentionBackend
-from .exit_gate import GateRow
 from .inputs import Piece
 from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
+from .pending import Pending
 from .resident import ResidentState
 from .sampler import Draw, sample
 
@@ -27,6 +27,7 @@ class Options(NamedTuple):
 
     one_row_per_call: bool  # results that do not depend on batch mates, bit by bit
     prefix_caching: bool
+    keeps_tokens: bool  # for preludes that are submitted before their token is known to the engine
 
 
 class Executor:
@@ -66,12 +67,18 @@ class Executor:
             raise NotImplementedError(f"a batch of {'+'.join(batch.works)} does not run here")
         return BatchResult(batch.ticket)
 
+    def start(self, batch: Batch) -> Pending:
+        """Begin a batch; here it is computed when this returns."""
+        result = self.run(batch)
+        return Pending(batch.ticket, lambda: result)
+
     # ---- prompts, all depths at once ---------------------------------------------------------
 
     def _prompt(self, rows: Sequence[Row]) -> None:
         """Embed a chunk of every row and take it through all loops; keep each last position."""
         self._begin(rows)
-        hidden = self._embed([token for row in rows for token in inputs.tokens_of(row)])
+        tokens = [token for row in rows for token in inputs.tokens_of(row)]
+        hidden = self._model.prelude(self._index(tokens))
         pieces = inputs.whole_pieces(rows)
         shares_a_plane = self._cache.geometry.planes < self._full_depth
         for wave in inputs.position_waves(pieces) if shares_a_plane else [pieces]:
@@ -116,10 +123,15 @@ class Executor:
         """Embed the last output of decode rows, whose gates start afresh, and chunks of prompts."""
         decode, prompt = _split(rows, WorkKey.DECODE_PRELUDE)
         self._begin(prompt)
-        tokens = [row.last_token for row in decode]
-        tokens += [token for row in prompt for token in inputs.tokens_of(row)]
-        hidden = self._embed(tokens)
         state_rows = self._state_rows(decode)
+        tokens = self._index(
+            [row.last_token for row in decode]
+            + [token for row in prompt for token in inputs.tokens_of(row)]
+        )
+        if any(row.last_token < 0 for row in decode):  # sampled by a batch still in flight
+            told = tokens[: len(decode)]
+            tokens[: len(decode)] = torch.where(told < 0, self._resident.tokens[state_rows], told)
+        hidden = self._model.prelude(tokens)
         self._resident.hidden[state_rows] = hidden[: len(decode)]
         self._resident.gate.reset(state_rows)
         start = len(decode)
@@ -154,11 +166,8 @@ class Executor:
         return exits
 
     def _gate(self, rows: Sequence[Row], state_rows: Tensor, logits: Tensor) -> list[bool]:
-        asked = [
-            GateRow(row.spec.params.exit_threshold, row.spec.params.min_loops, row.loops_done)
-            for row in rows
-        ]
-        return self._resident.gate.after_loop(state_rows, logits, asked)
+        thresholds = [row.spec.params.exit_threshold for row in rows]
+        return self._resident.gate.after_loop(state_rows, logits, thresholds)
 
     def _keep(self, spans: Sequence[Span], states: Tensor) -> None:
         """Put the states of split prompts back into their windows."""
@@ -183,13 +192,14 @@ class Executor:
         The deeper planes of that position are first read by the request's next token.
         """
         self._cache.fill_exits(inputs.exited_tokens(rows, self._full_depth))
-        logits = self._by_row(self._model.coda, self._resident.hidden[self._state_rows(rows)])
-        return sample(logits, [Draw(row.spec.params, row.output_idx) for row in rows])
+        state_rows = self._state_rows(rows)
+        logits = self._by_row(self._model.coda, self._resident.hidden[state_rows])
+        sampled = sample(logits, [Draw(row.spec.params, row.output_idx) for row in rows])
+        if self._options.keeps_tokens:
+            self._resident.tokens[state_rows] = self._index(sampled.token_ids)
+        return sampled
 
     # ---- model calls -------------------------------------------------------------------------
-
-    def _embed(self, tokens: list[int]) -> Tensor:
-        return self._model.prelude(self._index(tokens))
 
     def _loop(self, hidden: Tensor, spans: list[Span]) -> tuple[Tensor, Tensor]:
         """One pass through the layers: hidden [N, H] and gate logits [N] of all positions."""

@@ -6,11 +6,13 @@ Host numbers in, small index tensors out. No model and no KV pool here.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlt_fsm.batch import Row
 
+from .kernels.tables import upload
 from .kv_cache import Exited, Span
 from .written import Owner
 
@@ -146,5 +148,5 @@ def state_rows_of(rows: Iterable[Row], device: torch.device) -> Tensor:
 
 
 def index_tensor(values: Sequence[int], device: torch.device) -> Tensor:
-    """Whole numbers as an int64 tensor on `device`."""
-    return torch.tensor(values, dtype=torch.int64, device=device)
+    """Whole numbers as an int64 tensor on `device`, without waiting for what it computes."""
+    return upload(np.array(values, dtype=np.int64), device)

@@ -6,77 +6,21 @@ is computed, and how large a pool should be, does not live here.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlt_fsm.batch import BlockTable
 
-from .written import Owner, Written, WrittenRecords
+from .kv_layout import Exited, KVCacheError, KVGeometry, Pages, Slots, Span
+from .written import Owner, WrittenRecords
+
+__all__ = ["Exited", "KVCache", "KVCacheError", "KVGeometry", "Pages", "Slots", "Span"]
 
 
-class KVCacheError(Exception):
-    """A batch names positions, depths or blocks that the pool cannot serve; nothing was changed."""
-
-
-class KVGeometry(NamedTuple):
-    """The shape of a pool. `planes` is `depths`, or 1 where all loops share one plane."""
-
-    layers: int
-    kv_heads: int
-    head_dim: int
-    block_size: int
-    depths: int
-    planes: int
-    dtype: torch.dtype
-
-    @property
-    def bytes_per_block(self) -> int:
-        """2 (K and V) x layers x block_size x kv_heads x head_dim x bytes per element."""
-        positions = self.layers * self.block_size
-        return 2 * positions * self.kv_heads * self.head_dim * self.dtype.itemsize
-
-    def blocks_for(self, tokens: int) -> int:
-        """Blocks over all planes that `tokens` positions need."""
-        return -(-tokens // self.block_size) * self.planes
-
-
-class Span(NamedTuple):
-    """Consecutive positions [start, end) of one request at one depth (0-based)."""
-
-    owner: Owner
-    table: BlockTable
-    depth: int
-    start: int
-    end: int
-    state_row: int = 0  # the request's: where a backend keeps its table on the device
-
-
-class Exited(NamedTuple):
-    """A token that left the loop after `exit_depth` (1-based) loops."""
-
-    owner: Owner
-    table: BlockTable
-    position: int
-    exit_depth: int
-
-
-class Slots(NamedTuple):
-    """Where the rows of one model call lie: block and offset [rows] on the pool's device."""
-
-    blocks: Tensor
-    offsets: Tensor
-
-
-class Pages(NamedTuple):
-    """A request's pages on the host, plane by plane, and what of them was written."""
-
-    keys: Tensor
-    values: Tensor
-    pages_per_plane: int
-    written: Written
+Index = NDArray[np.int64]
 
 
 class KVCache:
@@ -116,7 +60,7 @@ class KVCache:
         blocks, offsets = self.enqueue(spans)
         return Slots(self._tensor(blocks), self._tensor(offsets))
 
-    def enqueue(self, spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+    def enqueue(self, spans: Sequence[Span]) -> tuple[Index, Index]:
         """`prepare` with block and offset of every position on the host.
 
         Raises:
@@ -151,10 +95,7 @@ class KVCache:
         From then on the token presents plane min(depth, exit) to every query, and the copies are
         independent of their source. With a shared plane there is nothing to copy.
         """
-        for token in tokens:
-            self._check_exit(token)
-        if self.geometry.planes == 1:
-            return
+        self.count_exits(tokens)
         sources: list[int] = []
         targets: list[int] = []
         offsets: list[int] = []
@@ -164,11 +105,35 @@ class KVCache:
                 sources.append(token.table[token.exit_depth - 1][page])
                 targets.append(token.table[plane][page])
                 offsets.append(offset)
-                self._written.extend(token.owner, plane, token.position, token.position + 1)
         if targets:
             source, target, at = map(self._tensor, (sources, targets, offsets))
             for pool in (self.keys, self.values):
                 pool[target, :, at] = pool[source, :, at]
+
+    def count_exits(self, tokens: Sequence[Exited]) -> None:
+        """Check tokens that leave and count their deeper planes as written; a kernel copies."""
+        for token in tokens:
+            self._check_exit(token)
+        for token in tokens:
+            for plane in range(token.exit_depth, self.geometry.planes):
+                self._written.extend(token.owner, plane, token.position, token.position + 1)
+
+    def advance(self, spans: Sequence[Span]) -> None:
+        """Count spans of one position each as written; a kernel writes.
+
+        The short way of `enqueue` for decode rows of different requests whose tables were checked.
+
+        Raises:
+            KVCacheError: no page, or history that was never written; nothing was counted.
+        """
+        size = self.geometry.block_size
+        for span in spans:
+            if span.start >= len(span.table[0]) * size:
+                raise KVCacheError(f"{_name(span.owner)}: no page for position {span.start}")
+            if span.start > (written := self.frontier(span.owner, span.depth)):
+                raise self._no_history(span.owner, span.depth, span.start, written)
+        for span in spans:
+            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
 
     # ---- a request as a whole ----------------------------------------------------------------
 
@@ -206,6 +171,16 @@ class KVCache:
 
     # ---- checks ------------------------------------------------------------------------------
 
+    def check_table(self, owner: Owner, table: BlockTable) -> None:
+        """A request's table as a whole.
+
+        Raises:
+            KVCacheError: not as many planes as the pool has, of unequal length, or no such block.
+        """
+        self._check_table(owner, table)
+        for blocks in table:
+            self._check_blocks(owner, blocks)
+
     def _check_table(self, owner: Owner, table: BlockTable) -> None:
         planes = self.geometry.planes
         if len(table) != planes:
@@ -238,11 +213,15 @@ class KVCache:
             key = (span.owner, self.plane(span.depth))
             written = ahead.get(key, self.frontier(span.owner, span.depth))
             if span.start > written:
-                raise KVCacheError(
-                    f"{_name(span.owner)}: position {span.start} at depth {span.depth} would read "
-                    f"uninitialised history: only {written} positions are written"
-                )
+                raise self._no_history(span.owner, span.depth, span.start, written)
             ahead[key] = self._written.frontier_after(*key, written, span.end)
+
+    @staticmethod
+    def _no_history(owner: Owner, depth: int, position: int, written: int) -> KVCacheError:
+        return KVCacheError(
+            f"{_name(owner)}: position {position} at depth {depth} would read "
+            f"uninitialised history: only {written} positions are written"
+        )
 
     def _check_exit(self, token: Exited) -> None:
         self._check_table(token.owner, token.table)
@@ -264,21 +243,20 @@ class KVCache:
 
     # ---- small parts -------------------------------------------------------------------------
 
-    def _addresses(self, spans: Sequence[Span]) -> tuple[list[int], list[int]]:
+    def _addresses(self, spans: Sequence[Span]) -> tuple[Index, Index]:
         size = self.geometry.block_size
-        blocks: list[int] = []
-        offsets: list[int] = []
+        blocks, offsets = [], []
         for span in spans:
-            table = span.table[self.plane(span.depth)]
-            for position in range(span.start, span.end):
-                blocks.append(table[position // size])
-                offsets.append(position % size)
-        if len(set(zip(blocks, offsets, strict=True))) != len(blocks):
+            positions = np.arange(span.start, span.end)
+            blocks.append(np.array(span.table[self.plane(span.depth)])[positions // size])
+            offsets.append(positions % size)
+        block, offset = np.concatenate(blocks), np.concatenate(offsets)
+        if np.unique(block * size + offset).size != block.size:
             raise KVCacheError("two rows of one call write the same address")
-        return blocks, offsets
+        return block, offset
 
-    def _tensor(self, values: Sequence[int]) -> Tensor:
-        return torch.from_numpy(np.array(values, dtype=np.int64)).to(self.device)
+    def _tensor(self, values: Sequence[int] | Index) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
 def _name(owner: Owner) -> str:

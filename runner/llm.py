@@ -19,6 +19,7 @@ from rlt_fsm.outputs import RequestOutput
 from rlt_fsm.params import SamplingParams
 
 from .loading import load_model
+from .progress import bar
 from .text import Tokenizer, load_tokenizer, text_so_far
 from .torch_runner import TorchRunner
 
@@ -55,7 +56,7 @@ class LLM:
         loaded = load_model(model, device, dtype)
         assert loaded.folder is not None
         self.tokenizer: Tokenizer | None = load_tokenizer(loaded.folder)
-        runner = TorchRunner(loaded, max_model_len=max_model_len)
+        runner = TorchRunner(loaded, max_model_len=max_model_len, progress=bar("capturing graphs"))
         self._log = EventLog.memory() if db is None else EventLog.open(db)
         try:
             self.engine = Engine(runner, config, self._log)

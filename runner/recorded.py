@@ -124,6 +124,10 @@ class RecordedRunner:
     def collect(self) -> list[BatchResult]:
         """All results, in submission order."""
         assert self._results, "collect() with nothing in flight would wait for ever"
+        return self.poll()
+
+    def poll(self) -> list[BatchResult]:
+        """The results that the recorded run had at this point."""
         results, self._results = self._results, []
         return results
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .exit_gate import ExitGate, ExitSignal
+from .exit_gate import ExitGate
 from .written import Owner
 
 
@@ -31,7 +31,9 @@ class _Parked(NamedTuple):
 
 
 class ResidentState:
-    """Hidden rows [state rows, hidden size], gates, and the windows of split prompts."""
+    """Hidden rows [state rows, hidden size], gates, the tokens last sampled (int64 [state rows]),
+    and the windows of split prompts.
+    """
 
     def __init__(
         self,
@@ -40,10 +42,10 @@ class ResidentState:
         *,
         dtype: torch.dtype,
         device: torch.device,
-        exits: ExitSignal,
     ) -> None:
         self.hidden = torch.zeros((rows, hidden_size), dtype=dtype, device=device)
-        self.gate = ExitGate(rows, exits, device)
+        self.gate = ExitGate(rows, device)
+        self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
         self._windows: dict[Owner, Window] = {}
         self._parked: dict[Owner, _Parked] = {}
 

@@ -23,10 +23,12 @@ from rlt_fsm.states import FinishReason
 from rlt_fsm.workload import FORMAT, Request, Workload, to_json
 
 from .console import OutputLine, Ran, Refusal, Summary
+from .progress import bar
 from .sim import SimRunner
 from .terminal import StatusLine
 
 SIM = "sim"
+DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
 
 DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
 Decode = Callable[[Sequence[int]], str]
@@ -132,6 +134,7 @@ def _sim(workload: Workload) -> _Backend:
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,
         script=script(workload),
+        completion=workload.completion,
     )
     return _Backend(runner, runner, workload, None)
 
@@ -152,7 +155,7 @@ def _torch(workload: Workload) -> _Backend:
         max_model_len=loaded.config.max_position_embeddings,
     )
     decode = None if tokenizer is None else tokenizer.decode
-    return _Backend(TorchRunner(loaded), None, fitted, decode)
+    return _Backend(TorchRunner(loaded, progress=bar("capturing graphs")), None, fitted, decode)
 
 
 def _simulated_prompts(

@@ -9,6 +9,9 @@ For output `i` of a request, z = draw(key_of("rlt-sim/1", params.seed, prompt), 
 Neither depends on batch mates, order, depth or the runner's history. A script puts given tokens at
 given outputs; a scripted request draws none of its own stop ids elsewhere.
 
+Asynchronously batches are computed when they are submitted, and their results come back as late
+and in the order that a `Completion` asks for: see `sim_completion.py`.
+
 With `check` the runner refuses what a real KV cache could not serve: see `sim_kv.py`.
 """
 
@@ -22,7 +25,9 @@ from rlt_fsm.config import EngineConfig
 from rlt_fsm.counter_hash import draw, key_of
 from rlt_fsm.prompts import SIM_EOS, Script
 from rlt_fsm.states import WorkKey
+from rlt_fsm.workload import Completion
 
+from .sim_completion import LateResults
 from .sim_kv import SimKV
 
 _GATE_STEPS = 1 << 16
@@ -61,7 +66,8 @@ class SimRunner:
     """A deterministic runner on plain integers (see the module for its formulas).
 
     `num_blocks=None` becomes what `max_num_seqs` requests of `max_model_len` tokens need.
-    `script` maps (request id, generation) to {output index: token}.
+    `script` maps (request id, generation) to {output index: token}. `completion`: when results come
+    back where the engine is asynchronous; without it, each is one step late.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class SimRunner:
         vocab_size: int = 512,
         max_model_len: int = 4096,
         script: Script | None = None,
+        completion: Completion | None = None,
         check: bool = True,
     ) -> None:
         assert depths >= 1, "a model has at least one loop"
@@ -82,8 +89,10 @@ class SimRunner:
         self._kv: SimKV | None = None
         self._check = check
         self._drawn: dict[int, _Drawn] = {}  # by state row
-        self._results: list[BatchResult] = []
+        self._completion = completion
+        self._results = LateResults()
         self._fails_next = False
+        self._is_async = False
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """Forget everything; resolve `num_blocks`, the exit mode and the attention backend."""
@@ -97,7 +106,8 @@ class SimRunner:
             eos_token_ids=(SIM_EOS,),
         )
         self._drawn.clear()
-        self._results.clear()
+        self._is_async = config.execution.async_scheduling
+        self._results = LateResults(self._completion if self._is_async else None)
         self._fails_next = False
         self._kv = None
         if self._check:
@@ -130,17 +140,20 @@ class SimRunner:
         else:
             assert WorkKey.SPECULATIVE not in works, "SimRunner does not speculate"
             result = BatchResult(batch.ticket)
-        self._results.append(result)
+        self._results.add(result)
 
     def collect(self) -> list[BatchResult]:
-        """All results, in submission order."""
-        assert self._results, "collect() with nothing in flight would wait for ever"
-        results, self._results = self._results, []
-        return results
+        """The results that come first; synchronously all of them, in submission order."""
+        return self._results.collect()
+
+    def poll(self) -> list[BatchResult]:
+        """The results that have come by now."""
+        return self._results.poll()
 
     def fail_next(self) -> None:
-        """Make the device fail the next batch."""
-        self._fails_next = True
+        """Make the device fail the oldest batch in flight, or else the next one."""
+        error = f"device-error kind={InjectedFaultError.__name__}"
+        self._fails_next = not self._results.fail_oldest(error)
 
     def disarm(self) -> None:
         """Take back a `fail_next` that met no batch."""

@@ -108,9 +108,7 @@ class SimKV:
             held.loops_done = 0
         elif work is WorkKey.DECODE_PRELUDE:
             assert start == held.written, self._gap(held, row)
-            assert row.last_token == held.last_token or held.last_token < 0, (
-                f"{_name(held)}: token {row.last_token} fed where {held.last_token} was sampled"
-            )
+            self._check_token(held, row.last_token)
             held.preluded = True
             held.loops_done = 0
         elif work is WorkKey.PROMPT_ATOMIC or (
@@ -124,6 +122,15 @@ class SimKV:
         assert last < len(row.block_table[0]), (
             f"{_name(held)}: position {row.token_start + row.token_count - 1} has no block"
         )
+
+    def _check_token(self, held: _Held, token: int) -> None:
+        """The token that a prelude feeds: the last one sampled, or -1 for "the device has it"."""
+        if token < 0:
+            assert held.last_token >= 0, f"{_name(held)}: no token was sampled that could be fed"
+        else:
+            assert token == held.last_token or held.last_token < 0, (
+                f"{_name(held)}: token {token} fed where {held.last_token} was sampled"
+            )
 
     def _gap(self, held: _Held, row: Row) -> str:
         return (

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from rlt_fsm.config import EngineConfig, ExecutionConfig, SchedulerConfig
-from rlt_fsm.drive import DriveResult, drive
+from rlt_fsm.config import EngineConfig, ExecutionConfig, ExitConfig, SchedulerConfig
+from rlt_fsm.drive import DriveResult, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.log import EventLog
 from rlt_fsm.moves import MOVES
@@ -100,12 +100,35 @@ def put_on_trial(workload: Workload, judge: Judge) -> Trial:
     )
 
 
-def _runner(workload: Workload) -> SimRunner:
+def run_logged(workload: Workload, log: EventLog, *, check: bool) -> Failure | None:
+    """Run a workload to its end and close it; how the engine stopped, if it did.
+
+    `check`: let the sim refuse KV that nobody wrote, instead of leaving that to the auditor.
+
+    Raises:
+        RltError: the workload or its configuration cannot be used; nothing was run.
+    """
+    require_drivable(workload, can_fail=True)
+    runner = _runner(workload, check=check)
+    engine = Engine(runner, workload.config, log, workload=to_json(workload))
+    try:
+        _driven(engine, workload, runner)
+        engine.close()
+    except _Stopped as stopped:
+        return stopped.failure
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is what was asked for
+        return _Stopped(error).failure
+    return None
+
+
+def _runner(workload: Workload, *, check: bool = True) -> SimRunner:
     return SimRunner(
+        check=check,
         depths=workload.depths,
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,
         script=script(workload),
+        completion=workload.completion,
     )
 
 
@@ -181,7 +204,9 @@ def _outputs(workload: Workload, result: DriveResult, alone: DriveResult) -> lis
 
 
 def _alone(workload: Workload) -> DriveResult:
-    """The requests, in file order, each run by itself: one seat, room for all, no aborts."""
+    """The requests, in file order, each run by itself, synchronously: one seat, room for all, no
+    aborts. Exits are as late as in company.
+    """
     requests = tuple(
         replace(
             request,
@@ -196,12 +221,17 @@ def _alone(workload: Workload) -> DriveResult:
             zip(workload.requests, prompts(workload), strict=True)
         )
     )
+    mode = workload.config.exit.mode
+    if mode is None and workload.config.execution.async_scheduling:
+        mode = "ouro_delayed"
     config = EngineConfig(
         scheduler=SchedulerConfig(max_num_seqs=1),
         execution=ExecutionConfig(durability="off"),
-        exit=workload.config.exit,
+        exit=ExitConfig(mode=mode),
     )
-    single = replace(workload, requests=requests, actions=(), config=config, expect=Expect())
+    single = replace(
+        workload, requests=requests, actions=(), config=config, completion=None, expect=Expect()
+    )
     runner = _runner(single)
     with EventLog.memory() as log, Engine(runner, config, log, verdicts=False) as engine:
         return _driven(engine, single, runner)

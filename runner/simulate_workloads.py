@@ -2,7 +2,8 @@
 
 They are plain `rlt-workload/1` objects, so that what fails can be written down, made smaller and
 run again. Half of them are tight on purpose: few seats and blocks, many requests, so that
-preemption, offloads and replays are common.
+preemption, offloads and replays are common. Half of them are asynchronous, with results that come
+late and overtake each other.
 """
 
 from collections.abc import Sequence
@@ -66,6 +67,9 @@ def random_workload(seed: int, *, max_steps: int = MAX_STEPS) -> Workload:
         "actions": _actions(dice, requests),
         "expect": {"max_steps": max_steps},
     }
+    if dice.happens(50):
+        config["execution"] |= {"async_scheduling": True, "max_in_flight": dice.pick((1, 2, 3, 5))}
+        workload["completion"] = _completion(dice)
     return parse(msgspec.json.encode(workload), name=f"seed {seed}")
 
 
@@ -111,6 +115,15 @@ def _config(dice: Dice, model: Object, longest: tuple[int, int], *, is_tight: bo
 
 
 _UNMIXED = ("refill", "no_refill")
+
+
+def _completion(dice: Dice) -> Object | None:
+    rules = {
+        "order": dice.pick(("fifo", "random")),
+        "seed": dice.between(0, 999),
+        "max_delay": dice.pick((0, 1, 2, 5)),
+    }
+    return rules if dice.happens(90) else None
 
 
 def _num_blocks(dice: Dice, largest: int, *, is_tight: bool) -> int | None:

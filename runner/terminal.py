@@ -7,7 +7,7 @@ audit is inconclusive.
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -33,17 +33,6 @@ def mistakes_as_sentences(interrupted: str) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def settings_of(pairs: Iterable[str]) -> dict[str, str]:
-    """What `--set SECTION.FIELD=VALUE` asks for, by field; ConfigError for a pair without `=`."""
-    settings = {}
-    for pair in pairs:
-        path, equals, value = pair.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
-        settings[path.strip()] = value.strip()
-    return settings
-
-
 def log_to_stderr(level: str) -> None:
     """Log lines of `level` and worse, one each: results are on stdout and in the event log."""
     structlog.configure(
@@ -63,6 +52,33 @@ def _error_in_one_line(
     if event.pop("exc_info", None):
         event["error"] = repr(sys.exc_info()[1])
     return event
+
+
+def setting_pairs(settings: list[str]) -> dict[str, str]:
+    """`SECTION.FIELD=VALUE` texts as a mapping.
+
+    Raises:
+        ConfigError: a text of another form.
+    """
+    pairs = {}
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
+        pairs[path.strip()] = value.strip()
+    return pairs
+
+
+def seed_range(text: str, most: int) -> range:
+    """`A:B` as a range.
+
+    Raises:
+        RltError: a text of another form.
+    """
+    low, colon, high = text.partition(":")
+    if not (colon and low.isdecimal() and high.isdecimal() and int(low) < int(high) <= most):
+        raise RltError(f"--seeds {text}: must be A:B with 0 <= A < B <= {most}")
+    return range(int(low), int(high))
 
 
 class StatusLine:

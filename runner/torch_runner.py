@@ -1,9 +1,10 @@
-"""TorchRunner: the Runner protocol on one device, synchronously.
+"""TorchRunner: the Runner protocol on one device.
 
 It takes memory, keeps what the engine never sees (KV pool, state rows, host copies) and hands
 batches to the executor. It decides nothing: rows come with their depths, tables and rules.
 """
 
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +14,18 @@ from msgspec.structs import replace
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.errors import ConfigError
+from rlt_fsm.oplog import logger
 
-from .attention import create_backend
+from .attention import AttentionBackend, create_backend, resolve_backend
+from .device_executor import DeviceExecutor, start_device_executor
 from .execution import Executor, Options
+from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, KVGeometry, Pages
-from .kv_sizing import take_pool
+from .kv_sizing import planned_pool
 from .loading import LoadedModel, load_model, resolve_context
+from .memory_plan import MemoryPlan
+from .pending import Pending
+from .progress import Progress, silent
 from .resident import ResidentState
 from .written import Owner
 
@@ -36,7 +43,7 @@ class TorchRunner:
 
     `device` and `dtype` are for a model that is read here; `auto` is CUDA where there is one, in
     bfloat16, else the CPU, in float32. A loaded model stays as it is. `max_model_len` caps the
-    context.
+    context. `progress` hears of graphs as they are captured; `memory_plan` is there once started.
 
     Raises:
         CheckpointError: the model cannot be found or used.
@@ -50,15 +57,18 @@ class TorchRunner:
         device: str = "auto",
         dtype: str = "auto",
         max_model_len: int | None = None,
+        progress: Progress = silent,
     ) -> None:
         loaded = model if isinstance(model, LoadedModel) else load_model(model, device, dtype)
         self._name, self._config, self._model, _ = loaded
         weight = self._model.lm_head.weight
         self._device, self._dtype = weight.device, weight.dtype
         self._max_model_len = resolve_context(max_model_len, self._config.max_position_embeddings)
+        self._progress = progress
+        self.memory_plan: MemoryPlan | None = None
         self._on: _Device | None = None
         self._offloaded: dict[Owner, Pages] = {}
-        self._results: list[BatchResult] = []
+        self._pending: deque[Pending] = deque()
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """Take the KV pool and the state rows; see `rlt_fsm.batch.Runner`.
@@ -68,38 +78,42 @@ class TorchRunner:
         """
         self.close()
         execution = config.execution
-        if execution.cuda_graphs:
-            raise ConfigError("execution.cuda_graphs does not run in this version: set it to False")
+        backend = resolve_backend(execution.attention_backend, self._device)
+        if execution.cuda_graphs and backend != "triton":
+            raise ConfigError(
+                "execution.cuda_graphs=True needs a CUDA device and attention_backend 'triton': "
+                "set it to False"
+            )
         geometry = self._geometry(config)
         state_rows = config.scheduler.max_num_seqs
-        cache = take_pool(
-            config.cache,
+        cache, self.memory_plan = planned_pool(
+            config,
+            self._config,
             geometry,
-            max_num_seqs=state_rows,
+            backend=backend,
             max_model_len=self._max_model_len,
             device=self._device,
         )
-        backend, attention = create_backend(
-            execution.attention_backend,
-            cache,
-            self._config.num_attention_heads,
-            batch_invariant=execution.batch_invariant,
-        )
+        attention = create_backend(backend, cache, batch_invariant=execution.batch_invariant)
         mode = config.exit.mode or ("ouro_delayed" if execution.async_scheduling else "ouro")
         resident = ResidentState(
             state_rows,
             self._config.hidden_size,
             dtype=self._dtype,
             device=self._device,
-            exits=mode,
         )
-        options = Options(execution.batch_invariant, config.cache.enable_prefix_caching)
-        executor = Executor(self._model, cache, attention, resident, options)
+        options = Options(
+            one_row_per_call=execution.batch_invariant,
+            prefix_caching=config.cache.enable_prefix_caching,
+            keeps_tokens=execution.async_scheduling,
+        )
+        executor = self._executor(cache, attention, resident, options)
+        has_graphs = execution.cuda_graphs and self._capture(executor)
         self._on = _Device(cache, resident, executor)
         resolved = replace(
             config,
             cache=replace(config.cache, num_blocks=cache.num_blocks, kv_cache_memory_bytes=None),
-            execution=replace(execution, attention_backend=backend),
+            execution=replace(execution, attention_backend=backend, cuda_graphs=has_graphs),
             exit=replace(config.exit, mode=mode),
         )
         return self._facts(geometry.planes), resolved
@@ -107,14 +121,22 @@ class TorchRunner:
     # ---- batches -----------------------------------------------------------------------------
 
     def submit(self, batch: Batch) -> None:
-        """Compute a batch at once; its result waits for `collect`."""
+        """Begin a batch behind those submitted before; decode batches of the kernels return while
+        the device is at work, others when they are launched or computed.
+        """
         with torch.inference_mode():
-            self._results.append(self._started.executor.run(batch))
+            self._pending.append(self._started.executor.start(batch))
 
     def collect(self) -> list[BatchResult]:
-        """Results in the order of submission."""
-        assert self._results, "collect without a submitted batch would wait for ever"
-        results, self._results = self._results, []
+        """Results in the order of submission; waits for the oldest."""
+        assert self._pending, "collect without a submitted batch would wait for ever"
+        return [self._pending.popleft().result(), *self.poll()]
+
+    def poll(self) -> list[BatchResult]:
+        """The results that are there, in the order of submission."""
+        results = []
+        while self._pending and self._pending[0].is_done():
+            results.append(self._pending.popleft().result())
         return results
 
     # ---- requests ----------------------------------------------------------------------------
@@ -152,7 +174,7 @@ class TorchRunner:
         """Give back all but the weights; `start` may take it again. May be called twice."""
         self._on = None
         self._offloaded.clear()
-        self._results.clear()
+        self._pending.clear()
 
     # ---- small parts -------------------------------------------------------------------------
 
@@ -160,6 +182,30 @@ class TorchRunner:
     def _started(self) -> _Device:
         assert self._on is not None, "the runner was not started, or was closed"
         return self._on
+
+    def _executor(
+        self,
+        cache: KVCache,
+        attention: AttentionBackend,
+        resident: ResidentState,
+        options: Options,
+    ) -> Executor:
+        if not isinstance(attention, TritonAttention):
+            return Executor(self._model, cache, attention, resident, options)
+        return start_device_executor(
+            self._model, cache, attention, resident, options, max_model_len=self._max_model_len
+        )
+
+    def _capture(self, executor: Executor) -> bool:
+        """Whether decode steps are captured; where memory is short they are launched singly."""
+        assert isinstance(executor, DeviceExecutor), "only the kernels' executor has graphs"
+        try:
+            executor.capture(self._progress)
+        except torch.OutOfMemoryError as error:
+            logger().warning("no cuda graphs", reason="out-of-memory", error=str(error))
+            torch.cuda.empty_cache()
+            return False
+        return True
 
     def _geometry(self, config: EngineConfig) -> KVGeometry:
         model, depths = self._config, self._config.total_ut_steps

@@ -68,7 +68,7 @@ def _compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     try:
-        with _ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
+        with ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
             answer = compare(
                 base, head, [*workload, *(more or [])], repo=repo, level=level.value, keep=keep,
                 tell=progress.show,
@@ -88,7 +88,7 @@ def _compare(
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """A polite request to end tidies up like an interrupt."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -39,7 +39,10 @@ RunA = Annotated[int | None, typer.Option(help="A's run; by default the newest."
 RunB = Annotated[int | None, typer.Option(help="B's run; by default the newest.", metavar="N")]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Also runs of different workloads.")]
 First = Annotated[
-    bool, typer.Option("--first", help="Only the first event that differs; read no further.")
+    bool,
+    typer.Option(
+        "--first", help="Only the first event that differs, at once: no states, no numbers."
+    ),
 ]
 EveryEvent = Annotated[
     bool, typer.Option("--every-event", help="Do not trust the digests: read all.")

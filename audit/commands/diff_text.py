@@ -77,8 +77,9 @@ def first_lines(first: Difference) -> list[str]:
     lines = [f"first difference ({first.level}): step {first.step}{whom}", ""]
     rows: list[tuple[str, str, str]] = [("", "A", "B"), ("did", first.a.what, first.b.what)]
     rows += _both("chose ", first, _chosen)
-    rows += _both("before ", first, lambda there: _state(there.before))
-    rows += _both("after ", first, lambda there: _state(there.after))
+    if first.a.before:
+        rows += _both("before ", first, lambda there: _state(there.before))
+        rows += _both("after ", first, lambda there: _state(there.after))
     lines += wrapped(rows, CELL_WIDTH)
     for label, there in (("A", first.a), ("B", first.b)):
         lines += [f"{label}: {shown(sentence)}" for sentence in there.why]

@@ -50,8 +50,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     passed_over: list[PassedOver]
 
 
-def choice(side: Side, step: int, first_seq: int, after: RunState) -> Choice:
-    """What a side chose in a step; `first_seq` is its first event's, `after` the state after it."""
+def choice(side: Side, step: int, first_seq: int, after: RunState | None) -> Choice:
+    """What a side chose in a step; `first_seq` is its first event's, `after` the state after it,
+    without which nobody is known to have been passed over.
+    """
     events = list(takewhile(lambda event: event[STEP] == step, side.events(first_seq - 1)))
     triggers = [side.move(event).trigger for event in events]
 
@@ -81,7 +83,7 @@ def choice(side: Side, step: int, first_seq: int, after: RunState) -> Choice:
             for event, trigger in zip(events, triggers, strict=True)
             if trigger in ("yield", "offload", "offload_resident", "rewind")
         ],
-        passed_over=_passed_over(after),
+        passed_over=[] if after is None else _passed_over(after),
     )
 
 

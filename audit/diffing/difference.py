@@ -1,6 +1,6 @@
 """Where two runs part: the place, the state of both sides before and after, and what each chose."""
 
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Final, Literal
 
 import msgspec
@@ -29,7 +29,7 @@ class There(msgspec.Struct, frozen=True, kw_only=True):
 
     `what` is what it did there, in words; `before` and `after` are its states (`RunState.as_dict`):
     before the event at `seq` (on level `schedule`: before the step's first decision) and after the
-    step. `why` says why the request concerned ran or not.
+    step. `why` says why the request concerned ran or not. Both are empty where nobody asked.
     """
 
     seq: int
@@ -66,8 +66,8 @@ class OutputPair(msgspec.Struct, frozen=True, kw_only=True):
 # ---- on the three levels -----------------------------------------------------------------------
 
 
-def of_events(a: Side, b: Side, pair: EventPair) -> Difference:
-    """The difference that begins with two events."""
+def of_events(a: Side, b: Side, pair: EventPair, *, has_states: bool = True) -> Difference:
+    """The difference that begins with two events; states take as long as to read up to there."""
     steps = [event[STEP] for event in pair if event is not None]
     step = min(steps)
     subject = None if pair.a is None else a.name(pair.a)
@@ -77,8 +77,12 @@ def of_events(a: Side, b: Side, pair: EventPair) -> Difference:
         level="events",
         step=step,
         request=subject,
-        a=_there(a, _seq(a, pair.a), step, _event_in_words(a, pair.a), subject),
-        b=_there(b, _seq(b, pair.b), step, _event_in_words(b, pair.b), subject),
+        a=_there(
+            a, _seq(a, pair.a), step, _event_in_words(a, pair.a), subject, has_states=has_states
+        ),
+        b=_there(
+            b, _seq(b, pair.b), step, _event_in_words(b, pair.b), subject, has_states=has_states
+        ),
     )
 
 
@@ -87,7 +91,7 @@ def of_schedule(a: Side, b: Side, turn_a: Turn | None, turn_b: Turn | None) -> D
     step = min(turn.step for turn in (turn_a, turn_b) if turn is not None)
     here_a = turn_a if turn_a is not None and turn_a.step == step else None
     here_b = turn_b if turn_b is not None and turn_b.step == step else None
-    subject = _first_other_row(here_a, here_b)
+    subject = _first_other_entry(a, b, step) or _first_other_row(here_a, here_b)
     return Difference(
         level="schedule",
         step=step,
@@ -156,24 +160,34 @@ def _parted(name: str, a: Account, b: Account) -> OutputPair | None:
 # ---- one side ------------------------------------------------------------------------------------
 
 
-def _there(side: Side, seq: int | None, step: int, what: str, subject: str | None) -> There:
+def _there(
+    side: Side,
+    seq: int | None,
+    step: int,
+    what: str,
+    subject: str | None,
+    *,
+    has_states: bool = True,
+) -> There:
     """A side around a step; `seq` None: before what it decided there."""
-    replay = side.replay()
+    replay = side.states
     is_over = step > replay.last_step
     here = min(step, replay.last_step)
     first_seq = replay.last_seq_of(here - 1) + 1 if here else 1
     last_seq = replay.last_seq_of(here)
     if seq is None:
         seq = last_seq + 1 if is_over else _first_decision(side, first_seq, last_seq)
-    after = replay.at(seq=last_seq)
+    before = after = None
+    if has_states:
+        before, after = replay.at(seq=seq - 1), replay.at(seq=last_seq)
     return There(
         seq=seq,
         step=step,
         what=what,
-        before=replay.at(seq=seq - 1).as_dict(),
-        after=after.as_dict(),
+        before={} if before is None else before.as_dict(),
+        after={} if after is None else after.as_dict(),
         chose=choice(side, step, first_seq, after),
-        why=_why(replay, subject, step),
+        why=_why(replay, subject, step) if has_states else [],
     )
 
 
@@ -224,6 +238,25 @@ def _turn_in_words(turn: Turn | None) -> str:
         tokens = f" ({row.token_count} tokens)" if row.token_count > 1 else ""
         by_work.setdefault(row.work, []).append(shown(row.request) + tokens)
     return "; ".join(f"{work}: {', '.join(names)}" for work, names in by_work.items())
+
+
+def _first_other_entry(a: Side, b: Side, step: int) -> str | None:
+    """A request that one side let in in a step, and the other did not."""
+    ones, others = _let_in(a, step), _let_in(b, step)
+    for names, there in ((ones, others), (others, ones)):
+        for name in names:
+            if name not in there:
+                return name
+    return None
+
+
+def _let_in(side: Side, step: int) -> list[str]:
+    replay = side.states
+    if step > replay.last_step:
+        return []
+    first_seq = replay.last_seq_of(step - 1) + 1 if step else 1
+    events = takewhile(lambda event: event[STEP] == step, side.events(first_seq - 1))
+    return [side.name(e) or "?" for e in events if side.move(e).trigger in ("admit", "resume")]
 
 
 def _first_other_row(a: Turn | None, b: Turn | None) -> str | None:

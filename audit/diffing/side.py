@@ -5,6 +5,7 @@ Move numbers and refs are a log's own; names and texts are not.
 
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, Final, Self
 
@@ -96,7 +97,8 @@ class Side:
         named, text = names.get(event[REF]), texts.get(event[MOVE])
         return (event[STEP], event[TICKET], named, text, *event[BLOCKS:])
 
-    def replay(self) -> Replay:
+    @cached_property
+    def states(self) -> Replay:
         """The states of this run; leave it open, the log is closed here."""
         return Replay(self._log, self._log.run(self.run_id))
 

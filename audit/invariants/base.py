@@ -13,6 +13,7 @@ from ..findings import Finding, Findings
 from ..legality import Move
 from ..reader import REF, SEQ, STEP, Event
 from ..recount import Recount, Step
+from ..streaks import Together
 
 Handler = Callable[[Event], None]
 
@@ -32,6 +33,11 @@ class Invariant:
 
     def handler(self, move: Move) -> Handler | None:
         """What to call for every event with this move; None: such events cannot break the rule."""
+        del move
+        return None
+
+    def together(self, move: Move) -> Together | None:
+        """How to judge a streak of events with this move; None: one by one only."""
         del move
         return None
 
@@ -69,7 +75,7 @@ class Invariant:
 
     def found_in_step(self, step: Step, message: str, /, **evidence: object) -> None:
         """Report a step that breaks the rule as a whole; its seq is the step's last."""
-        seq = step.events[-1][SEQ] if step.events else step.row.last_seq if step.row else 0
+        seq = step.last_seq or (step.row.last_seq if step.row else 0)
         finding = Finding(
             invariant=self.id,
             seq=seq,

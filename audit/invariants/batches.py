@@ -7,6 +7,7 @@ from ..facts import BatchData, decode
 from ..legality import Move
 from ..reader import EXTRA, REF, TICKET, A, C, D, Event
 from ..recount import Step, Ticket
+from ..streaks import Streak, Together
 from .base import Handler, Invariant
 
 COMPOSITE = frozenset({WorkKey.PROMPT_ATOMIC, WorkKey.SPECULATIVE})  # batched alone
@@ -87,6 +88,41 @@ class S6Batch(Invariant):
                 self._too_many_tokens(batch, event)
 
         return select
+
+    def together(self, move: Move) -> Together | None:
+        """Rows of one key that go on where the batch being built stands, or begin a new one."""
+        name = "" if move.work is None else move.work[1].partition(":")[2]
+        if move.trigger != "select" or name not in WorkKey.__members__:
+            return None
+        key = WorkKey(name)
+        max_count = self._chunk if key in PROMPT_WORKS else 1 << 62
+
+        def holds(streak: Streak) -> bool:
+            batch, rows, tokens = self._batch, 0, 0
+            if batch is not None:
+                rows, tokens = batch.rows, batch.tokens
+                is_same = batch.ticket.number == streak.ticket and list(batch.works) == [key]
+                if not is_same or not batch.ticket.refs.keys().isdisjoint(streak.refs):
+                    return False
+            elif streak.ticket in self.recount.tickets:
+                return False
+            return (
+                streak.a == list(range(rows, rows + streak.length))
+                and 1 <= min(streak.c) <= max(streak.c) <= max_count
+                and tokens + sum(streak.c) <= self._max_tokens
+            )
+
+        def note(streak: Streak) -> None:
+            batch = self._batch
+            if batch is None:
+                ticket = self.recount.tickets[streak.ticket] = Ticket(streak.ticket)
+                batch = self._batch = _Batch(ticket, streak.first)
+                batch.works[key] = 0
+            batch.ticket.refs.update(zip(streak.refs, streak.a, strict=True))
+            batch.rows += streak.length
+            batch.tokens += sum(streak.c)
+
+        return Together(holds, note)
 
     # ---- one row -----------------------------------------------------------------------------
 

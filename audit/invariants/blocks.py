@@ -7,6 +7,7 @@ from ..facts import BlockData, decode
 from ..legality import Move
 from ..reader import BLOCKS, EXTRA, REF, A, B, C, Event
 from ..recount import Step
+from ..streaks import Streak, Together, nothing
 from .base import Handler, Invariant
 
 MOVES_BLOCKS = frozenset(
@@ -57,6 +58,25 @@ class S9Blocks(Invariant):
                 self._check_kv(event, move.kv[1])
 
         return change
+
+    def together(self, move: Move) -> Together | None:
+        """Events that tell `blocks` and change none."""
+        if move.trigger in MOVES_BLOCKS or move.slot is not None or move.kv is not None:
+            return None
+        owned, tokens = self._ledger.owned, self._ledger.tokens
+
+        def holds(streak: Streak) -> bool:
+            return [len(owned[ref]) for ref in streak.refs] == streak.blocks
+
+        def hold_positions(streak: Streak) -> bool:
+            return holds(streak) and all(
+                start + count <= tokens[ref]
+                for ref, start, count in zip(streak.refs, streak.b, streak.c, strict=True)
+            )
+
+        is_coda = move.work is not None and move.work[1].endswith(WorkKey.DECODE_CODA)
+        has_positions = move.trigger == "select" and not is_coda
+        return Together(hold_positions if has_positions else holds, nothing)
 
     # ---- every event -------------------------------------------------------------------------
 

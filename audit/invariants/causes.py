@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from ..legality import Move
 from ..reader import CAUSE, REF, SEQ, TICKET, Event
+from ..recount import Recount
+from ..streaks import Streak, Together, nothing
 
 Handler = Callable[[Event], None]
 
@@ -20,7 +22,9 @@ class Causes:
     passes: a log need not tell causes.
     """
 
-    def __init__(self, wrong: Callable[[Event, list[int | None]], None]) -> None:
+    def __init__(self, recount: Recount, wrong: Callable[[Event, list[int | None]], None]) -> None:
+        self._recount = recount
+        self._is_async = recount.config.execution.async_scheduling
         self._wrong = wrong
         self._queued: dict[int, int] = {}  # by ref: what made its work pending, or made it wait
         self._output: dict[int, int] = {}  # by ref: its last output
@@ -51,6 +55,36 @@ class Causes:
             return self._note_queued
         return handlers.get(move.trigger)
 
+    def together(self, move: Move) -> Together | None:
+        """Streaks whose causes are all the ones that are due."""
+        match move.trigger:
+            case "select":
+                return Together(self._take_up, nothing)
+            case "enqueue":
+                return Together(self._follow_results, self._note_enqueued)
+            case "output":
+                return Together(self._follow_tickets, self._note_outputs)
+            case _:
+                return None
+
+    def _take_up(self, streak: Streak) -> bool:
+        return streak.causes == list(map(self._queued.get, streak.refs))
+
+    def _follow_tickets(self, streak: Streak) -> bool:
+        return streak.causes.count(self._settled[streak.ticket]) == streak.length
+
+    def _follow_results(self, streak: Streak) -> bool:
+        outputs = self._output
+        return self._follow_tickets(streak) or streak.causes == [
+            outputs[ref] for ref in streak.refs
+        ]
+
+    def _note_enqueued(self, streak: Streak) -> None:
+        self._queued.update(zip(streak.refs, streak.seqs, strict=True))
+
+    def _note_outputs(self, streak: Streak) -> None:
+        self._output.update(zip(streak.refs, streak.seqs, strict=True))
+
     def _note_queued(self, event: Event) -> None:
         self._queued[event[REF]] = event[SEQ]
 
@@ -74,8 +108,23 @@ class Causes:
     def _enqueued(self, event: Event) -> None:
         ref, cause = event[REF], event[CAUSE]
         self._queued[ref] = event[SEQ]
-        if cause is not None and cause != self._settled.get(event[TICKET]):
+        if cause is None or cause == self._settled.get(event[TICKET]):
+            return
+        if self._is_async:
+            self._goes_on_early(event)
+        else:
             self._follows_output(event)
+
+    def _goes_on_early(self, event: Event) -> None:
+        """Asynchronously work goes on after a submission, or when an earlier result decides it."""
+        due = [self._submitted.get(event[TICKET])]
+        due += [
+            self._settled.get(number)
+            for number, ticket in self._recount.in_flight.items()
+            if event[REF] in ticket.refs
+        ]
+        if event[CAUSE] not in due:
+            self._wrong(event, due)
 
     def _finished(self, event: Event) -> None:
         self._ended[event[REF]] = event[SEQ]

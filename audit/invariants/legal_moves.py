@@ -4,6 +4,7 @@ from rlt_fsm.machines import NULL
 
 from ..legality import MACHINE_NAMES, Move, judge
 from ..reader import REF, Event
+from ..streaks import Streak, Together, nothing
 from .base import Handler, Invariant
 
 
@@ -55,6 +56,34 @@ class S1Legal(Invariant):
                 of[ref] = dest
 
         return check
+
+    def together(self, move: Move) -> Together | None:
+        """Where one machine moves, or none, and no other is asked."""
+        verdict = judge(move)
+        edges = [
+            (of, edge[0], edge[1])
+            for of, edge in zip(self._states(), move.edges, strict=True)
+            if edge is not None
+        ]
+        if not (move.is_of_request and verdict.is_declared) or any(verdict.stays):
+            return None
+        if not edges:
+            status = self.recount.status
+            return Together(
+                lambda streak: NULL not in [status[ref] for ref in streak.refs], nothing
+            )
+        return self._one_machine_together(*edges[0]) if len(edges) == 1 else None
+
+    @staticmethod
+    def _one_machine_together(states: list[str], source: str, dest: str) -> Together:
+        def holds(streak: Streak) -> bool:
+            return [states[ref] for ref in streak.refs].count(source) == streak.length
+
+        def note(streak: Streak) -> None:
+            for ref in streak.refs:
+                states[ref] = dest
+
+        return Together(holds, note)
 
     def _moves_a_request(self, move: Move) -> Handler:
         """An event of a ticket or of the run whose move has edges of a request's machines."""

@@ -1,16 +1,17 @@
 """S13: the log itself is whole: every row is there, in order, readable and sealed."""
 
 from itertools import islice
-
-import msgspec
+from operator import lt
 
 from ..chain import GENESIS, step_digest
 from ..facts import CloseData, OpenData, decode
 from ..legality import Move
 from ..reader import CAUSE, EXTRA, MOVE, REF, SEQ, Event
 from ..recount import Step
+from ..streaks import Together
 from .base import Handler, Invariant
 from .causes import Causes
+from .headers import first_difference, without_name
 from .step_order import PHASES, first_out_of_order
 
 
@@ -22,10 +23,13 @@ class S13Log(Invariant):
     (b) A `cause`, where one is told, is an earlier seq, and the event that led to this one: what
     queued the work for `select`, `grow`, `admit` and `resume`; the ticket's `submit_batch` for its
     completion or failure, and this for `output`, `drop` and `retire_batch`; either this or the
-    request's output for `enqueue` and `finish`; the request's end for `retire`. (c) Synchronously,
-    the events of a step come in their order: arrivals and aborts (with the retires of these),
-    admission and selection, `submit_batch`, its completion or failure, outputs, what follows from
-    the rows, `retire_batch`, retires. (d) The first event is `open`, and its config and model are
+    request's output for `enqueue` and `finish` (an asynchronous `enqueue`: its ticket's
+    `submit_batch`, too, or what settled an unretired ticket with a row of the request); the
+    request's end for `retire`. (c) The events of a step come in their order: arrivals and aborts
+    (with the retires of these), admission and selection, `submit_batch`, its completion or failure,
+    outputs, what follows from the rows, `retire_batch`, retires. Asynchronously, what follows from
+    results may come at any time after the arrivals and aborts, but not between the rows of a batch
+    and its submission. (d) The first event is `open`, and its config and model are
     those of the run's header (but for the model's name); it comes once, and nothing comes after
     `close`. (e) Every step has its row, whose first_seq, last_seq and digest are those of its
     events; the chain goes on from the recorded digest, so that each broken link is one finding; a
@@ -43,9 +47,9 @@ class S13Log(Invariant):
         self._due_seq = 1
         self._last_step: int | None = None
         self._names: dict[int | None, str | None] = {None: None}
-        self._causes = Causes(self._wrong_cause)
-        is_async = self.recount.config.execution.async_scheduling
-        self._phases: dict[int, int] | None = None if is_async else {}
+        self._causes = Causes(self.recount, self._wrong_cause)
+        self._is_async = self.recount.config.execution.async_scheduling
+        self._phases: dict[int, int] = {}
         self._texts: dict[int, str] = {}
         self._misshown: set[int] = set()
         self.close_seq: int | None = None
@@ -62,7 +66,7 @@ class S13Log(Invariant):
             self._texts[number] = move.text()
             if run.shown[number] != move:
                 self._misshown.add(number)
-            if self._phases is not None and move.trigger in PHASES:
+            if move.trigger in PHASES:
                 self._phases[number] = PHASES[move.trigger]
 
     def handler(self, move: Move) -> Handler | None:
@@ -75,6 +79,10 @@ class S13Log(Invariant):
             case _:
                 return self._causes.handler(move)
 
+    def together(self, move: Move) -> Together | None:
+        """Causes; see there."""
+        return self._causes.together(move)
+
     def _wrong_cause(self, event: Event, due: list[int | None]) -> None:
         known = " or ".join(f"seq {seq}" for seq in due if seq is not None) or "nothing"
         self.found(
@@ -86,32 +94,31 @@ class S13Log(Invariant):
 
     # ---- the rows of a step, before anyone else reads them -----------------------------------
 
-    def readable(self, step: Step) -> list[Event]:
-        """Check the rows as rows; returns those that the other invariants can read."""
-        events, first_due = step.events, self._due_seq
-        if not events:
-            return events
+    def readable(self, step: Step) -> list[Event] | None:
+        """Check the rows as rows; those that the other invariants can read, None if all can."""
+        columns, first_due = step.columns, self._due_seq
+        if step.last_seq is None:
+            return None
         if self._last_step is not None and step.number < self._last_step:
-            self._row(events[0], f"step {step.number} follows step {self._last_step}")
+            first = step.events(0, 1)[0]
+            self._row(first, f"step {step.number} follows step {self._last_step}")
         self._last_step = step.number
-        self._due_seq = events[-1][SEQ] + 1
-        self._check_frame(events[0])
-        if self._phases is not None:
-            self._check_order(step, self._phases)
+        self._due_seq = step.last_seq + 1
+        self._check_frame(step)
+        self._check_order(step, self._phases)
         if self._misshown:
             self._check_projection(step)
-        columns = step.columns
         seqs = columns[SEQ]
         is_whole = (
-            seqs == tuple(range(first_due, first_due + len(events)))
+            seqs == list(range(first_due, first_due + len(seqs)))
             and self._names.keys() >= set(columns[REF])
             and self._texts.keys() >= set(columns[MOVE])
-            and not any(c is not None and c >= s for c, s in zip(columns[CAUSE], seqs, strict=True))
+            and all(map(lt, [cause or 0 for cause in columns[CAUSE]], seqs))
         )
         if is_whole:
-            return events
+            return None
         readable = []
-        for event in events:
+        for event in step.events():
             if self._is_readable(event, first_due):
                 readable.append(event)
             first_due = event[SEQ] + 1
@@ -121,8 +128,8 @@ class S13Log(Invariant):
         phases = [phase_of[move] for move in step.columns[MOVE] if move in phase_of]
         if phases == sorted(phases):
             return
-        events = [event for event in step.events if event[MOVE] in phase_of]
-        place = first_out_of_order(phases)
+        events = [event for event in step.events() if event[MOVE] in phase_of]
+        place = first_out_of_order(phases, is_async=self._is_async)
         if place is not None:
             late, before = events[place], events[place - 1]
             moves = self.recount.run.moves
@@ -135,7 +142,7 @@ class S13Log(Invariant):
 
     def _check_projection(self, step: Step) -> None:
         run = self.recount.run
-        for event in step.events:
+        for event in step.events():
             if event[MOVE] in self._misshown:
                 shown, told = run.shown[event[MOVE]].text(), run.moves[event[MOVE]].text()
                 self.found(
@@ -163,8 +170,11 @@ class S13Log(Invariant):
             return False
         return True
 
-    def _check_frame(self, first: Event) -> None:
+    def _check_frame(self, step: Step) -> None:
         """`open` comes first, and nothing comes after `close`."""
+        if self.close_seq is None and step.columns[SEQ][0] != 1:
+            return
+        (first,) = step.events(0, 1)
         if self.close_seq is not None:
             self._row(first, f"seq {first[SEQ]} comes after `close` (seq {self.close_seq})")
         move = self.recount.run.moves.get(first[MOVE])
@@ -192,9 +202,9 @@ class S13Log(Invariant):
             ("config", info.config, told.config),
             ("model", info.model, told.model),
         ):
-            recorded, opened = _without_name(text), _without_name(bytes(raw))
+            recorded, opened = without_name(text), without_name(bytes(raw))
             if recorded != opened:
-                where = _first_difference(recorded, opened)
+                where = first_difference(recorded, opened)
                 self.found(
                     event,
                     f"The run's header and its `open` differ in {name}{where[0]}: {where[1]} and "
@@ -224,18 +234,18 @@ class S13Log(Invariant):
     def after_step(self, step: Step) -> None:
         """Compare the row with the events; the chain goes on from the recorded digest."""
         row = step.row
-        if step.has_close and step.events[-1][SEQ] != self.close_seq:
-            after = step.events[-1]
+        if step.has_close and step.last_seq != self.close_seq:
+            (after,) = step.events(step.length - 1)
             self._row(after, f"seq {after[SEQ]} comes after `close` (seq {self.close_seq})")
         if row is None:
             is_due = "step" not in self.recount.run.absent
             if is_due and step.has_ended and not step.is_before_recovery:
                 self.found_in_step(
-                    step, f"Step {step.number} has {len(step.events)} events, but no row in `step`."
+                    step, f"Step {step.number} has {step.length} events, but no row in `step`."
                 )
             return
-        first = step.events[0][SEQ] if step.events else row.last_seq + 1
-        last = step.events[-1][SEQ] if step.events else row.last_seq
+        last = row.last_seq if step.last_seq is None else step.last_seq
+        first = step.columns[SEQ][0] if step.length else last + 1
         self.compare_row(step, row, "first_seq", first)
         self.compare_row(step, row, "last_seq", last)
         if not row.digest and self.recount.run.is_foreign:
@@ -247,7 +257,7 @@ class S13Log(Invariant):
             self.found_in_step(
                 step,
                 f"Step {step.number} is sealed with digest {row.digest.hex()[:16]}…; its "
-                f"{len(step.events)} events (seq {first} to {last}) give {digest.hex()[:16]}….",
+                f"{step.length} events (seq {first} to {last}) give {digest.hex()[:16]}….",
                 recorded=row.digest.hex(),
                 recomputed=digest.hex(),
                 first_seq=first,
@@ -276,18 +286,3 @@ class S13Log(Invariant):
                 recorded=info.last_seq,
                 last_event=self._due_seq - 1,
             )
-
-
-def _without_name(text: str | bytes) -> object:
-    value: object = msgspec.json.decode(text)
-    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, dict) else value
-
-
-def _first_difference(left: object, right: object) -> tuple[str, object, object]:
-    """The path of the first field that differs, and its two values."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        for key in sorted({*left, *right}):
-            if left.get(key) != right.get(key):
-                path, a, b = _first_difference(left.get(key), right.get(key))
-                return f".{key}{path}", a, b
-    return "", left, right

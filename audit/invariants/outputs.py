@@ -1,12 +1,27 @@
 """S8: which outputs a request may have."""
 
+from typing import NamedTuple
+
 from rlt_fsm.states import FinishReason, WorkKey
 
 from ..facts import FinishData, decode
 from ..legality import Move
 from ..reader import EXTRA, REF, SEQ, A, B, C, D, Event
 from ..recount import Request
+from ..streaks import Streak, Together
 from .base import Handler, Invariant
+
+
+class _Bounds(NamedTuple):
+    """What a request's own parameters let its outputs be; loop counts are 1-based."""
+
+    outputs: int
+    full: int
+    least: int
+    most: int
+    exit_depths: tuple[int, ...] | None
+    stops: frozenset[int]
+    may_tell_logprob: bool
 
 
 class S8Outputs(Invariant):
@@ -18,8 +33,9 @@ class S8Outputs(Invariant):
     max_loops] (max_loops null: full depth), at its own entry of exit_depths where these are given,
     and at max_loops where exit_threshold is 1. Token ids are in the vocabulary; a logprob is there
     only when asked for. `finish` tells `stop` after an output that stops, `length` after the last
-    that the limits allow (`error` and `transferred` any time); synchronously, decoding goes on only
-    after an output that does not end the request, one for each coda.
+    that the limits allow (`error` and `transferred` any time). Synchronously, decoding goes on only
+    after an output that does not end the request, one for each coda; asynchronously a coda is
+    selected only when the output of the one before is there, so that nothing is sampled twice.
     """
 
     id = "S8"
@@ -27,12 +43,16 @@ class S8Outputs(Invariant):
     def prepare(self) -> None:
         """Nobody has stopped."""
         self._stopped: dict[int, int] = {}  # ref → seq of the output that stopped it
+        self._bounds: dict[int, _Bounds] = {}  # by ref, for streaks
         self._codas: dict[int, int] = {}  # ref → codas selected
         self._is_async = self.recount.config.execution.async_scheduling
 
     def handler(self, move: Move) -> Handler | None:
-        """Outputs, the end, and (synchronously) the way on to the next token."""
+        """Outputs, the end, and the way on: synchronously to the next token, else to its coda."""
         match move.trigger:
+            case "select" if move.work is not None and self._is_async:
+                is_coda = move.work[1] == f"TAKEN:{WorkKey.DECODE_CODA}"
+                return self._samples if is_coda else None
             case "output":
                 return self._output
             case "finish":
@@ -46,11 +66,75 @@ class S8Outputs(Invariant):
             case _:
                 return None
 
+    def together(self, move: Move) -> Together | None:
+        """Outputs that nothing is wrong with and that stop nobody, and what goes on after them."""
+        if move.trigger == "output":
+            return Together(self._are_plain, self._note_outputs)
+        return Together(self._go_on, self._note_codas) if move.trigger == "enqueue" else None
+
+    def _are_plain(self, streak: Streak) -> bool:
+        outputs, requests, stopped = self.recount.outputs, self.recount.requests, self._stopped
+        vocab_size = self.recount.model.vocab_size
+        most = 1 << 62 if vocab_size is None else vocab_size
+        if not 0 <= min(streak.b) <= max(streak.b) < most:
+            return False
+        for ref, idx, token, exit_depth, logprob in zip(
+            streak.refs, streak.a, streak.b, streak.c, streak.d, strict=True
+        ):
+            request = requests[ref]
+            if request is None or idx != outputs[ref] or ref in stopped:
+                return False
+            bounds = self._bounds.get(ref) or self._note_bounds(ref, request)
+            is_plain = (
+                idx < bounds.outputs
+                and token not in bounds.stops
+                and (logprob is None or bounds.may_tell_logprob)
+                and (
+                    bounds.least <= exit_depth <= bounds.most if idx else exit_depth == bounds.full
+                )
+            )
+            if not is_plain or bounds.exit_depths is not None:
+                return False
+        return True
+
+    def _note_bounds(self, ref: int, request: Request) -> _Bounds:
+        params, model = request.params, self.recount.model
+        most = model.depths if params.max_loops is None else params.max_loops
+        stops = {*params.stop_token_ids, *(() if params.ignore_eos else model.eos_token_ids)}
+        bounds = self._bounds[ref] = _Bounds(
+            outputs=self._limit(request),
+            full=model.depths,
+            least=most if params.exit_threshold >= 1.0 else params.min_loops,
+            most=most,
+            exit_depths=params.exit_depths,
+            stops=frozenset(stops),
+            may_tell_logprob=params.logprobs is not None,
+        )
+        return bounds
+
+    def _note_outputs(self, streak: Streak) -> None:
+        outputs, scheduled = self.recount.outputs, self.recount.scheduled_outputs
+        for ref in streak.refs:
+            outputs[ref] = scheduled[ref] = outputs[ref] + 1
+
+    def _go_on(self, streak: Streak) -> bool:
+        outputs, codas, stopped = self.recount.outputs, self._codas, self._stopped
+        return all(
+            ref not in stopped and codas.get(ref, 0) < outputs[ref] < self._bounds[ref].outputs
+            for ref in streak.refs
+        )
+
+    def _note_codas(self, streak: Streak) -> None:
+        codas = self._codas
+        for ref in streak.refs:
+            codas[ref] = codas.get(ref, 0) + 1
+
     def _output(self, event: Event) -> None:
         ref, idx = event[REF], event[A]
         outputs = self.recount.outputs
         due = outputs[ref]
         outputs[ref] = max(due, idx) + 1 if idx >= 0 else due
+        self.recount.scheduled_outputs[ref] = outputs[ref]
         request = self.recount.requests[ref]
         if request is None:
             return
@@ -131,6 +215,20 @@ class S8Outputs(Invariant):
                 outputs=outputs,
                 limit=limit,
                 stop=self._stopped.get(ref),
+            )
+
+    def _samples(self, event: Event) -> None:
+        """Asynchronously: a coda is submitted, the outputs of the earlier ones are there."""
+        ref = event[REF]
+        outputs, codas = self.recount.outputs[ref], self.recount.scheduled_outputs[ref]
+        self.recount.scheduled_outputs[ref] = max(codas, outputs) + 1
+        if codas > outputs:
+            self.found(
+                event,
+                f"A coda of {self.recount.name(ref)} is selected while the output of the one "
+                f"before is under way: {codas} codas, {outputs} outputs.",
+                codas=codas,
+                outputs=outputs,
             )
 
     def _goes_on(self, event: Event) -> None:

@@ -10,6 +10,7 @@ from ..legality import Move
 from ..reader import EXTRA, REF, SEQ, Event
 from ..recount import Step
 from ..stall import Cycle, Stall
+from ..streaks import Streak, Together
 from .base import Handler, Invariant
 
 FINISHED = RequestStatus.FINISHED.value
@@ -69,6 +70,14 @@ class L2NetProgress(Invariant):
             return self._aborted if move.trigger in INPUTS else self._gone
         return self._note_input if move.trigger in INPUTS else None
 
+    def together(self, move: Move) -> Together | None:
+        """Outputs: each is a rise."""
+        return Together(lambda _: True, self._rose_together) if move.trigger == "output" else None
+
+    def _rose_together(self, streak: Streak) -> None:
+        del streak
+        self._has_risen = True
+
     def _came(self, event: Event) -> None:
         self._live[event[REF]] = None
         self._has_input = True
@@ -108,7 +117,7 @@ class L2NetProgress(Invariant):
 
     def after_step(self, step: Step) -> None:
         """Count the step, and look whether its state was there before."""
-        self._last_seq = step.events[-1][SEQ] if step.events else self._last_seq
+        self._last_seq = step.last_seq or self._last_seq
         if self._has_risen or not self._live or step.is_last:
             self._settle(step)
             return

@@ -2,9 +2,11 @@
 
 from rlt_fsm.states import WorkKey
 
+from ..decode_streaks import DecodeStreaks
 from ..facts import BlockData, decode
 from ..legality import Move
 from ..reader import EXTRA, REF, TICKET, A, B, C, D, E, Event
+from ..streaks import Together
 from ..token_progress import TokenProgress
 from .base import Handler, Invariant
 
@@ -66,6 +68,10 @@ class S7Ranges(Invariant):
         if dest in (WorkKey.DECODE_PRELUDE, WorkKey.SPECULATIVE) and source in PROMPT_KEYS:
             return self._coda_skipped
         return None
+
+    def together(self, move: Move) -> Together | None:
+        """Decode rows, the end of their loops, and outputs."""
+        return DecodeStreaks(self._progress, self._depths).together(move)
 
     # ---- a request enters, leaves, starts anew -----------------------------------------------
 
@@ -159,7 +165,7 @@ class S7Ranges(Invariant):
         progress.last = (depth, event[C])
 
     def _check_replay(self, event: Event, progress: TokenProgress) -> None:
-        progress.is_replayed = bool(event[E])
+        progress.is_replayed = bool(int(event[E]))  # NULL is neither
         if event[E] and not progress.was_rewound:
             self._wrong(event, "is marked as a replay", "nothing of it was lost")
 
@@ -202,14 +208,14 @@ class S7Ranges(Invariant):
         if progress is None:
             return
         progress.loops = 0
-        if event[B] != progress.position or event[C] != 1 or event[E] or event[D] is not None:
+        if event[B] != progress.position or event[C] != 1 or int(event[E]) or event[D] is not None:
             self._wrong_token(event, progress)
 
     def _decode_depth(self, event: Event) -> None:
         progress = self._progress.get(event[REF])
         if progress is None:
             return
-        if event[B] != progress.position or event[C] != 1 or event[E]:
+        if event[B] != progress.position or event[C] != 1 or int(event[E]):
             self._wrong_token(event, progress)
         depth = event[D]
         if depth != progress.loops:
@@ -230,7 +236,7 @@ class S7Ranges(Invariant):
         progress = self._progress.get(event[REF])
         if progress is None:
             return
-        if event[B] != progress.position or event[C] != 1 or event[E] or event[D] is not None:
+        if event[B] != progress.position or event[C] != 1 or int(event[E]) or event[D] is not None:
             self._wrong_token(event, progress)
         progress.position += 1
 

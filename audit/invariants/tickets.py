@@ -7,6 +7,7 @@ from ..legality import Move
 from ..reader import REF, SEQ, Event
 from ..reader import TICKET as TICKET_COLUMN
 from ..recount import Step, Ticket
+from ..streaks import Streak, Together, nothing
 from .base import Handler, Invariant
 
 ACTIVE = RequestStatus.ACTIVE.value
@@ -84,6 +85,8 @@ class S11Tickets(Invariant):
 
     def _check_outcomes(self, event: Event, ticket: Ticket) -> None:
         work, in_flight = self.recount.work, self.recount.in_flight
+        if TAKEN_STATES.isdisjoint([work[ref] for ref in ticket.refs]):
+            return
         for ref, row in ticket.refs.items():
             if work[ref] not in TAKEN_STATES or any(ref in t.refs for t in in_flight.values()):
                 continue
@@ -110,7 +113,9 @@ class S12Identity(Invariant):
     retired, and whose results are in (COMPLETED; FAILED for `finish` and `enqueue` too; where an
     engine is asynchronous, `enqueue` may follow the submission, and `finish` too). (b) Their
     request is ACTIVE before the event: a result for a finished or retired request, so for another
-    generation of its id, is a `drop`, which moves nothing. (c) An id is submitted again only after
+    generation of its id, is a `drop`, which moves nothing. (c) A request sees its results in the
+    order of submission: `output`, and `finish` that is no failure's, come from the oldest unretired
+    ticket with a row of it. (d) An id is submitted again only after
     its earlier use was retired, every add of an id, refused or not, is its next generation, and
     requests come in the order of their numbers.
     """
@@ -143,6 +148,7 @@ class S12Identity(Invariant):
 
     def _result_handler(self, move: Move, states: tuple[str, ...]) -> Handler:
         tickets, status = self.recount.tickets, self.recount.status
+        in_order = move.trigger != "enqueue"
 
         def check(event: Event) -> None:
             ref = event[REF]
@@ -151,8 +157,45 @@ class S12Identity(Invariant):
                 self._no_such_row(event, move, ticket)
             if status[ref] != ACTIVE:
                 self._not_alive(event, move)
+            elif in_order and len(self.recount.in_flight) > 1:
+                self._check_turn(event, move)
 
         return check
+
+    def together(self, move: Move) -> Together | None:
+        """Synchronously: results of rows of one ticket, whose requests are all ACTIVE."""
+        states = (COMPLETED,) if move.trigger == "output" else (COMPLETED, FAILED)
+        tickets, status = self.recount.tickets, self.recount.status
+
+        def holds(streak: Streak) -> bool:
+            ticket = tickets.get(streak.ticket)
+            return (
+                ticket is not None
+                and len(self.recount.in_flight) <= 1
+                and ticket.state in states
+                and ticket.refs.keys() >= set(streak.refs)
+                and [status[ref] for ref in streak.refs].count(ACTIVE) == streak.length
+            )
+
+        return Together(holds, nothing) if move.trigger in ("output", "enqueue") else None
+
+    def _check_turn(self, event: Event, move: Move) -> None:
+        """A request's results come from the oldest ticket in flight that has a row of it."""
+        ref, number = event[REF], event[TICKET_COLUMN]
+        for ticket in self.recount.in_flight.values():
+            if ref not in ticket.refs:
+                continue
+            own = self.recount.tickets[number]
+            if ticket.number < number and own.state != FAILED:
+                self.found(
+                    event,
+                    f"`{move.trigger}` of {self.recount.name(ref)} comes from ticket {number}, "
+                    f"although ticket {ticket.number}, submitted before, has a row of it and is "
+                    "not retired.",
+                    ticket=number,
+                    earlier=ticket.number,
+                )
+            return
 
     def _no_such_row(self, event: Event, move: Move, ticket: Ticket | None) -> None:
         number = event[TICKET_COLUMN]

@@ -7,6 +7,7 @@ from ..legality import Move
 from ..reader import REF, TICKET, Event
 from ..ready_work import KeyTally
 from ..recount import Step
+from ..streaks import Streak, Together
 from .base import Handler, Invariant
 
 LOOPS = (WorkKey.DECODE_RECURRENT, WorkKey.SPECULATIVE)
@@ -93,7 +94,8 @@ class F4Served(Invariant):
     DECODE_RECURRENT, DECODE_CODA and PROMPT_RECURRENT (their positions were reached before), and
     else where, all through the step, what is free or prefix-only was enough for the longest row
     that the key allows; the count starts anew after a batch of the key for which it was not. Being
-    parked or rewound ends the wait.
+    parked or rewound ends the wait. Asynchronously a coda is ready once the output of the one
+    before is there.
     """
 
     id = "F4"
@@ -110,6 +112,9 @@ class F4Served(Invariant):
             return self._submitted
         if move.trigger == "grow":
             return self._note_blocks if self._may_be_short else None
+        if move.trigger == "output":
+            is_async = self.recount.config.execution.async_scheduling
+            return self._coda_may_follow if is_async else None
         if move.work is None or not move.is_of_request:
             return None
         source, dest = (KEY_OF.get(state) for state in move.work)
@@ -120,6 +125,44 @@ class F4Served(Invariant):
             return None
         tally = self.recount.ready.by_key[source]
         return self._selected(tally) if move.trigger == "select" else self._leaves(tally)
+
+    def together(self, move: Move) -> Together | None:
+        """Work that becomes ready in its turn, or is selected within a batch of becoming so."""
+        if move.work is None or move.status is not None:
+            return None
+        source, dest = (KEY_OF.get(state) for state in move.work)
+        if dest is not None:
+            return self._become_ready(self.recount.ready.by_key[dest])
+        if source is None or move.trigger != "select":
+            return None
+        return self._selected_together(self.recount.ready.by_key[source])
+
+    @staticmethod
+    def _become_ready(tally: KeyTally) -> Together:
+        def note(streak: Streak) -> None:
+            tally.ready.update(dict.fromkeys(streak.refs, tally.batches))
+
+        return Together(lambda _: True, note)
+
+    def _selected_together(self, tally: KeyTally) -> Together:
+        ready, last_ticket = tally.ready, self.recount.last_ticket
+
+        def holds(streak: Streak) -> bool:
+            return min([ready[ref] for ref in streak.refs]) >= tally.batches - 1
+
+        def note(streak: Streak) -> None:
+            tally.building += streak.length
+            number = streak.ticket
+            if len(ready) == streak.length:  # all of them, since `holds` found each there
+                ready.clear()
+                for ref in streak.refs:
+                    last_ticket[ref] = number
+                return
+            for ref in streak.refs:
+                last_ticket[ref] = number
+                del ready[ref]
+
+        return Together(holds, note)
 
     def _becomes_ready(self, tally: KeyTally, *, enters: bool) -> Handler:
         ready = tally.ready
@@ -132,6 +175,12 @@ class F4Served(Invariant):
             self._note_blocks(event)
 
         return enter if enters and self._may_be_short else queue
+
+    def _coda_may_follow(self, event: Event) -> None:
+        """An output is there: the request's next coda, if it is due already, may be chosen."""
+        tally = self.recount.ready.by_key[WorkKey.DECODE_CODA]
+        if event[REF] in tally.ready:
+            tally.ready[event[REF]] = tally.batches
 
     def _leaves(self, tally: KeyTally) -> Handler:
         def leave(event: Event) -> None:

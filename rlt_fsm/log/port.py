@@ -5,8 +5,12 @@ public views are projections of it, so that no fact is stored twice.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol
 
+CHUNK_ROWS: Final = 2048  # read at once
+
+EventColumns = list[list[Any]]  # a chunk of events by column, in the order of EventRow
 EventCells = tuple[Any, ...]  # a plain tuple in the order of EventRow: what the hot path passes
 
 
@@ -165,6 +169,13 @@ class LogReader(Protocol):
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventCells]:
         """A run's events after `after_seq`, up to the last one committed when this is called."""
 
+    def columns(self, run_id: int, after_seq: int = 0) -> Iterator[EventColumns]:
+        """The same a chunk at a time, column by column: the fastest way through a long run.
+
+        A chunk is a list for each column of `EventRow`, in order; `t_ns` may be told as 0.
+        """
+        return _by_column(self.events(run_id, after_seq))
+
     def first_after(self, run_id: int, seq: int) -> EventCells | None:
         """The first event after `seq`, found without reading those before it; None at the end."""
 
@@ -186,6 +197,11 @@ class LogReader(Protocol):
 
     def step_at(self, run_id: int, step: int) -> StepRow | None:
         """The last step of a run, up to number `step`, that has ended; found, not searched for."""
+
+
+def _by_column(rows: Iterator[EventCells]) -> Iterator[EventColumns]:
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        yield [list(column) for column in zip(*chunk, strict=True)]
 
 
 class EventStore(Protocol):

@@ -8,13 +8,23 @@ only grows, so chunks still make one consistent prefix of a run.
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from typing import Final, cast
 
-from .port import EdgeRow, EventRow, LogReader, MoveRow, RequestRow, RunInfo, StepRow
+from .column_reader import COLUMNS, decoded
+from .port import (
+    CHUNK_ROWS,
+    EdgeRow,
+    EventColumns,
+    EventRow,
+    LogReader,
+    MoveRow,
+    RequestRow,
+    RunInfo,
+    StepRow,
+)
 from .schema import RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
-
-CHUNK_ROWS: Final = 2048
 
 _RUNS: Final = f"SELECT {', '.join(RunInfo._fields)} FROM run ORDER BY run_id"  # noqa: S608  # fixed names
 _MOVES: Final = "SELECT * FROM move ORDER BY move_id"
@@ -68,7 +78,31 @@ class SqlReader(LogReader):
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
         """The run's events after `after_seq`, up to the last one committed when this is called."""
-        return self._chunks(_EVENTS, run_id, after_seq, self._last_seq(run_id))
+        return chain.from_iterable(self._chunks(_EVENTS, run_id, after_seq, self._last_seq(run_id)))
+
+    def columns(self, run_id: int, after_seq: int = 0) -> Iterator[EventColumns]:
+        """The same column by column, put together inside SQLite, which has them ready sooner."""
+        return self._column_chunks(run_id, after_seq, self._last_seq(run_id))
+
+    def _column_chunks(self, run_id: int, after_seq: int, last_seq: int) -> Iterator[EventColumns]:
+        base = run_id << RUN_SHIFT
+        while after_seq < last_seq:
+            bounds = (base, base + after_seq, base + last_seq, CHUNK_ROWS)
+            chunk = decoded(self._packed(*bounds))
+            if chunk is None:  # something that JSON does not hold exactly
+                rows = self._rows(_EVENTS, *bounds)
+                chunk = [list(column) for column in zip(*rows, strict=True)]
+            if not chunk or not chunk[0]:
+                return
+            yield chunk
+            after_seq = chunk[0][-1]
+
+    def _packed(self, *bounds: int) -> tuple[object, ...] | None:
+        try:
+            ((row),) = self._connect().execute(COLUMNS, bounds).fetchall()
+        except sqlite3.DatabaseError:  # a BLOB; if it is anything else, rows will say so
+            return None
+        return cast("tuple[object, ...]", row)
 
     def first_after(self, run_id: int, seq: int) -> EventRow | None:
         """The first event after `seq`; None at the end."""
@@ -89,7 +123,7 @@ class SqlReader(LogReader):
         last_seq = self._last_seq(run_id)
         until_seq = last_seq if until_seq is None else min(until_seq, last_seq)
         wanted = (json.dumps(sorted(refs)), json.dumps(sorted(moves)))
-        return self._chunks(_SELECTED, run_id, after_seq, until_seq, *wanted)
+        return chain.from_iterable(self._chunks(_SELECTED, run_id, after_seq, until_seq, *wanted))
 
     def _last_seq(self, run_id: int) -> int:
         base = run_id << RUN_SHIFT
@@ -98,14 +132,14 @@ class SqlReader(LogReader):
 
     def _chunks(
         self, sql: str, run_id: int, after_seq: int, last_seq: int, *wanted: str
-    ) -> Iterator[EventRow]:
+    ) -> Iterator[list[EventRow]]:
         base = run_id << RUN_SHIFT
         while after_seq < last_seq:
             bounds = (base, base + after_seq, base + last_seq)
             rows = self._rows(sql, *bounds, *wanted, CHUNK_ROWS)
             if not rows:
                 return
-            yield from cast("list[EventRow]", rows)
+            yield cast("list[EventRow]", rows)
             after_seq = cast("int", rows[-1][0])
 
     def steps(self, run_id: int, after_step: int = -1) -> Iterator[StepRow]:

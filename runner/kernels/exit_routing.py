@@ -9,8 +9,8 @@ from .paging import power_of_two
 
 @triton.jit
 def _route(
-    y, weight, bias, slots, thresholds, delayed_ok, states, survival, logits, exits,
-    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, DELAYED: tl.constexpr,
+    y, weight, bias, slots, thresholds, states, survival, logits, exits,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row).to(tl.int64)
@@ -24,16 +24,12 @@ def _route(
     w = tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
     logit = tl.sum(state.to(tl.float32) * w, axis=0) + tl.load(bias).to(tl.float32)
     tl.store(states + slot * SIZE + at, state, mask=mask)
-    before = tl.load(survival + slot)
-    after = before * (1.0 - 1.0 / (1.0 + tl.exp(-logit)))
+    after = tl.load(survival + slot) * (1.0 - 1.0 / (1.0 + tl.exp(-logit)))
     tl.store(survival + slot, after)
     tl.store(logits + row, logit)
     threshold = tl.load(thresholds + row)
-    if DELAYED:
-        may_leave = (1.0 - before >= threshold) & (tl.load(delayed_ok + row) != 0)
-    else:
-        may_leave = 1.0 - after >= threshold
-    tl.store(exits + row, (may_leave & (threshold < 1.0)).to(tl.int8))
+    leaves = (1.0 - after >= threshold) & (threshold < 1.0)
+    tl.store(exits + row, leaves.to(tl.int8))
 
 
 def route_exits(
@@ -42,7 +38,6 @@ def route_exits(
     bias: Tensor,
     slots: Tensor,
     thresholds: Tensor,
-    delayed_ok: Tensor | None,
     states: Tensor,
     survival: Tensor,
     logits: Tensor,
@@ -51,14 +46,12 @@ def route_exits(
     """Fold one loop's gate into `survival`, say who may leave, and keep y as the slots' states.
 
     lambda = sigmoid(w y + b); S *= 1 - lambda; leave iff threshold < 1 and 1 - S >= threshold.
-    With `delayed_ok` (int8 [rows]) it is the S before this loop that counts, where it says so.
     y [rows, size]; slots int32 [rows], -1: padding (logit and exit 0); thresholds fp32 [rows];
     states [slots, size]; survival fp32 [slots]; out: logits fp32 [rows], exits int8 [rows].
     """
     size = y.shape[1]
     _route[(y.shape[0],)](
-        y, weight, bias, slots, thresholds, exits if delayed_ok is None else delayed_ok,
-        states, survival, logits, exits,
-        SIZE=size, SIZE_PAD=power_of_two(size), DELAYED=delayed_ok is not None,
+        y, weight, bias, slots, thresholds, states, survival, logits, exits,
+        SIZE=size, SIZE_PAD=power_of_two(size),
         num_warps=max(1, min(8, power_of_two(size) // 256)),
     )  # fmt: skip

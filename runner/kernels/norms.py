@@ -37,8 +37,8 @@ def _gather_norm(
 
 @triton.jit
 def _add_norms(
-    x, delta, y, weight_delta, weight_next, eps,
-    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
+    x, delta, y, weight_delta, weight_next, eps, stride_part,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, SIZE_PAD)
@@ -46,6 +46,9 @@ def _add_norms(
     here = row * SIZE + at
     residual = tl.load(x + here, mask=mask, other=0.0).to(tl.float32)
     added = tl.load(delta + here, mask=mask, other=0.0).to(tl.float32)
+    for part in tl.static_range(1, PARTS):
+        added += tl.load(delta + part * stride_part + here, mask=mask, other=0.0)
+    added = added.to(x.dtype.element_ty).to(tl.float32)
     w_delta = tl.load(weight_delta + at, mask=mask, other=0.0).to(tl.float32)
     w_next = tl.load(weight_next + at, mask=mask, other=0.0).to(tl.float32)
     added = _scaled(added, w_delta, eps, SIZE, x.dtype.element_ty)
@@ -83,11 +86,15 @@ def gather_norm(
 def add_norms(
     x: Tensor, delta: Tensor, y: Tensor, weight_delta: Tensor, weight_next: Tensor, eps: float
 ) -> None:
-    """Do x += RMSNorm(delta), then y = RMSNorm(x). All [rows, size], contiguous."""
+    """Do x += RMSNorm(delta), then y = RMSNorm(x). All [rows, size], contiguous.
+
+    Or delta is fp32 [parts, rows, size], its parts yet to be added and rounded.
+    """
     size = x.shape[1]
+    parts = delta.shape[0] if delta.dim() == 3 else 1
     _add_norms[(x.shape[0],)](
-        x, delta, y, weight_delta, weight_next, eps,
-        SIZE=size, SIZE_PAD=power_of_two(size), num_warps=_warps(size),
+        x, delta, y, weight_delta, weight_next, eps, delta.stride(0),
+        SIZE=size, SIZE_PAD=power_of_two(size), PARTS=parts, num_warps=_warps(size),
     )  # fmt: skip
 
 

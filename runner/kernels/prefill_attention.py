@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .decode_attention import page_addresses, product
+from .attending import page_addresses, product
 from .paging import TILE_ROWS, PagedRows, Tiles, power_of_two
 
 

@@ -5,12 +5,18 @@ index). A filter's boundary is found by bisection over the logits' bits: counts 
 value are sums over a row, and sums need no order.
 """
 
+from typing import Final
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from .paging import power_of_two
 from .sampling_rows import SamplingRows
+
+# Low bits of an fp32 that holds a number of the dtype.
+_UNUSED_BITS: Final = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 
 
 @triton.jit
@@ -25,17 +31,20 @@ def uniform(seed, index):
 
 
 @triton.jit
-def _order(x):
-    """Integers in the order of the floats; both zeros are one."""
+def _order(x, SHIFT: tl.constexpr):
+    """Integers in the order of the floats; both zeros are one. SHIFT: bits that their own dtype,
+    narrower than fp32, never uses.
+    """
     bits = (x + 0.0).to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)) >> SHIFT
 
 
 @triton.jit
-def _value(order):
+def _value(order, SHIFT: tl.constexpr):
     """The float of `_order`'s integer."""
-    bits = (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.int32)
-    return bits.to(tl.float32, bitcast=True)
+    order = order.to(tl.int32)
+    wide = (order << SHIFT) | tl.where(order < 0, (1 << SHIFT) - 1, 0)
+    return (wide ^ ((wide >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -44,16 +53,24 @@ def _weigh(x, peak, temperature):
 
 
 @triton.jit
-def _above(row, least, peak, temperature, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _weigh_in_fp32(x, peak, temperature):
+    """For sums over what filters keep: many passes, which fp64 would make ten times as long."""
+    return tl.exp((x - peak.to(tl.float32)) / temperature.to(tl.float32)).to(tl.float64)
+
+
+@triton.jit
+def _above(
+    row, least, peak, temperature, SIZE: tl.constexpr, BLOCK: tl.constexpr, SHIFT: tl.constexpr
+):
     """How many logits have an order of at least `least`, and their mass."""
     count = tl.zeros([BLOCK], tl.int32)
     mass = tl.zeros([BLOCK], tl.float64)
     for first in range(0, SIZE, BLOCK):
         at = first + tl.arange(0, BLOCK)
         x = tl.load(row + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        counts = (at < SIZE) & (_order(x).to(tl.int64) >= least)
+        counts = (at < SIZE) & (_order(x, SHIFT).to(tl.int64) >= least)
         count += counts.to(tl.int32)
-        mass += tl.where(counts, _weigh(x, peak, temperature), 0.0)
+        mass += tl.where(counts, _weigh_in_fp32(x, peak, temperature), 0.0)
     return tl.sum(count, axis=0), tl.sum(mass, axis=0)
 
 
@@ -84,14 +101,14 @@ def _pick_plain(row, peak, temperature, draw, SIZE: tl.constexpr, BLOCK: tl.cons
 @triton.jit
 def _least_kept(
     row, low, high, top_k, by_mass, allowed, peak, temperature,
-    SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The least order that stays. By count: that of the k-th largest. By mass: the least one that
     a mass of at most `allowed` precedes.
     """
     while low < high:
         middle = (low + high) >> 1
-        count, mass = _above(row, middle + 1, peak, temperature, SIZE, BLOCK)
+        count, mass = _above(row, middle + 1, peak, temperature, SIZE, BLOCK, SHIFT)
         # The k-th largest lies at `middle` or below iff fewer than k lie above it.
         stays = tl.where(by_mass, mass <= allowed, count < top_k)
         high = tl.where(stays, middle, high)
@@ -100,14 +117,14 @@ def _least_kept(
 
 
 @triton.jit
-def _nth_of(row, order, wanted, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _nth_of(row, order, wanted, SIZE: tl.constexpr, BLOCK: tl.constexpr, SHIFT: tl.constexpr):
     """The id of the `wanted`-th (from 0) logit of this very order."""
     seen = wanted * 0
     found = tl.zeros([BLOCK], tl.int32)
     for first in range(0, SIZE, BLOCK):
         at = first + tl.arange(0, BLOCK)
         x = tl.load(row + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        equal = ((at < SIZE) & (_order(x).to(tl.int64) == order)).to(tl.int32)
+        equal = ((at < SIZE) & (_order(x, SHIFT).to(tl.int64) == order)).to(tl.int32)
         rank = seen + tl.cumsum(equal, axis=0) - 1
         found = tl.where((equal == 1) & (rank == wanted), at, found)
         seen += tl.sum(equal, axis=0)
@@ -116,21 +133,26 @@ def _nth_of(row, order, wanted, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _pick_filtered(
-    row, lowest, peak, temperature, top_k, top_p, draw, SIZE: tl.constexpr, BLOCK: tl.constexpr
-):
+    row, lowest, peak, temperature, top_k, top_p, draw, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    SHIFT: tl.constexpr,
+):  # fmt: skip
     """Inverse CDF over what the filters keep, likeliest first, equals in the order of their ids."""
-    high = _order(peak.to(tl.float32)).to(tl.int64)
-    least = _order(lowest).to(tl.int64)
+    high = _order(peak.to(tl.float32), SHIFT).to(tl.int64)
+    least = _order(lowest, SHIFT).to(tl.int64)
     if (top_k > 0) & (top_k < SIZE):
-        least = _least_kept(row, least, high, top_k, False, 0.0, peak, temperature, SIZE, BLOCK)
-    count, kept = _above(row, least, peak, temperature, SIZE, BLOCK)
+        least = _least_kept(
+            row, least, high, top_k, False, 0.0, peak, temperature, SIZE, BLOCK, SHIFT
+        )
+    count, kept = _above(row, least, peak, temperature, SIZE, BLOCK, SHIFT)
     if top_p < 1.0:
         allowed = top_p * kept
-        least = _least_kept(row, least, high, 0, True, allowed, peak, temperature, SIZE, BLOCK)
-        count, mass = _above(row, least, peak, temperature, SIZE, BLOCK)
-        count_above, mass_above = _above(row, least + 1, peak, temperature, SIZE, BLOCK)
+        least = _least_kept(
+            row, least, high, 0, True, allowed, peak, temperature, SIZE, BLOCK, SHIFT
+        )
+        count, mass = _above(row, least, peak, temperature, SIZE, BLOCK, SHIFT)
+        count_above, mass_above = _above(row, least + 1, peak, temperature, SIZE, BLOCK, SHIFT)
         # Equals at the boundary stay as long as what precedes each is allowed.
-        each = _weigh(_value(least), peak, temperature)
+        each = _weigh_in_fp32(_value(least, SHIFT), peak, temperature)
         fitting = ((allowed - mass_above) / tl.where(each > 0.0, each, 1.0)).to(tl.int64) + 1
         equals = tl.minimum(fitting, (count - count_above).to(tl.int64))
         kept = mass_above + equals.to(tl.float64) * each
@@ -139,22 +161,22 @@ def _pick_filtered(
     low = least  # the greatest order whose mass, with all above it, exceeds the target
     while low < high:
         middle = (low + high + 1) >> 1
-        _, mass = _above(row, middle, peak, temperature, SIZE, BLOCK)
+        _, mass = _above(row, middle, peak, temperature, SIZE, BLOCK, SHIFT)
         low = tl.where(mass > target, middle, low)
         high = tl.where(mass > target, high, middle - 1)
-    before, mass_before = _above(row, low + 1, peak, temperature, SIZE, BLOCK)
-    until, _ = _above(row, low, peak, temperature, SIZE, BLOCK)
-    each = _weigh(_value(low), peak, temperature)
+    before, mass_before = _above(row, low + 1, peak, temperature, SIZE, BLOCK, SHIFT)
+    until, _ = _above(row, low, peak, temperature, SIZE, BLOCK, SHIFT)
+    each = _weigh_in_fp32(_value(low, SHIFT), peak, temperature)
     rank = ((target - mass_before) / tl.where(each > 0.0, each, 1.0)).to(tl.int64)
     last = tl.minimum(count, until) - before - 1
     rank = tl.minimum(tl.maximum(rank, 0), last.to(tl.int64)).to(tl.int32)
-    return _nth_of(row, low, rank, SIZE, BLOCK)
+    return _nth_of(row, low, rank, SIZE, BLOCK, SHIFT)
 
 
 @triton.jit
 def _sample(
     logits, slots, temperatures, top_ps, top_ks, seeds, indices, tokens, logprobs, by_slot,
-    stride, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    stride, SIZE: tl.constexpr, BLOCK: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     which = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + which)
@@ -186,7 +208,9 @@ def _sample(
         peak = top.to(tl.float64)
         if (top_p < 1.0) | ((top_k > 0) & (top_k < SIZE)):
             lowest = tl.min(worst, axis=0)
-            token = _pick_filtered(row, lowest, peak, temperature, top_k, top_p, draw, SIZE, BLOCK)
+            token = _pick_filtered(
+                row, lowest, peak, temperature, top_k, top_p, draw, SIZE, BLOCK, SHIFT
+            )
         else:
             token = _pick_plain(row, peak, temperature, draw, SIZE, BLOCK)
     chosen = tl.load(row + token).to(tl.float32)
@@ -207,5 +231,6 @@ def sample_tokens(
     _sample[(logits.shape[0],)](
         logits, rows.slots, rows.temperatures, rows.top_ps, rows.top_ks, rows.seeds, rows.indices,
         tokens, logprobs, by_slot, logits.stride(0),
-        SIZE=size, BLOCK=min(4096, power_of_two(size)), num_warps=8,
+        SIZE=size, BLOCK=min(4096, power_of_two(size)), SHIFT=_UNUSED_BITS[logits.dtype],
+        num_warps=8,
     )  # fmt: skip

@@ -30,19 +30,26 @@ class SlotTables:
         self.tensor = torch.zeros((slots, planes, pages), dtype=torch.int32, device=device)
         self._held: list[BlockTable | None] = [None] * slots
 
-    def put(self, slot: int, table: BlockTable) -> None:
-        """From here on `slot` has this table."""
+    def put(self, slot: int, table: BlockTable) -> bool:
+        """From here on `slot` has this table; whether it had another one before."""
         slots, planes, pages = self.tensor.shape
         if slot < slots and self._held[slot] is table:
-            return
+            return False
         assert len(table) == planes, (len(table), planes)
         used = len(table[0])
         if slot >= slots or used > pages:
             self._grow(max(slots, slot + 1), max(pages, used))
-        if self._held[slot] != table:
+        is_new = self._held[slot] != table
+        if is_new:
             blocks = np.array(table, dtype=np.int32)
             self.tensor[slot, :, :used] = upload(blocks, self.tensor.device)
         self._held[slot] = table
+        return is_new
+
+    def reserve(self, slots: int, pages: int) -> None:
+        """Have room for so much, so that the tensor stays where it is from now on."""
+        if slots > self.tensor.shape[0] or pages > self.tensor.shape[2]:
+            self._grow(max(slots, self.tensor.shape[0]), max(pages, self.tensor.shape[2]))
 
     def _grow(self, slots: int, pages: int) -> None:
         old = self.tensor

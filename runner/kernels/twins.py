@@ -9,12 +9,14 @@ from torch.nn import functional
 
 from runner.draws import uniform
 
+from .launch_shapes import SkinnyShape
 from .paging import PagedRows, Tiles
 from .sampling_rows import SamplingRows
 
 __all__ = [
-    "add_norms", "decode_attention", "fill_exits", "gather_norm", "prefill_attention",
-    "route_exits", "sample_tokens", "silu_mul", "write_kv",
+    "add_norms", "decode_and_write", "decode_attention", "embed_tokens", "fill_exits",
+    "gather_norm", "prefill_attention", "route_exits", "sample_tokens", "silu_mul", "skinny_linear",
+    "skinny_silu", "write_kv",
 ]  # fmt: skip
 
 
@@ -32,6 +34,24 @@ def decode_attention(
             continue
         past = [_history(pool, rows, slot, plane, position + 1) for pool in (keys, values)]
         out[row] = _attend(q[row][None], *past)[0]
+
+
+def decode_and_write(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: PagedRows,
+    rotation: tuple[Tensor, Tensor],
+    out: Tensor,
+    *,
+    splits: int = 1,
+) -> None:
+    """See `decode_attention.decode_and_write`."""
+    turned = q.clone()
+    write_kv(turned, k, v, keys, values, rows, rotation)
+    decode_attention(turned, keys, values, rows, out, splits=splits)
 
 
 def prefill_attention(
@@ -118,6 +138,17 @@ def fill_exits(keys: Tensor, values: Tensor, rows: PagedRows, loops: Tensor) -> 
 # ---- rows of states --------------------------------------------------------------------------
 
 
+def embed_tokens(
+    tokens: Tensor, by_slot: Tensor, slots: Tensor, weight: Tensor, states: Tensor, survival: Tensor
+) -> None:
+    """See `embedding.embed_tokens`."""
+    real = slots >= 0
+    at = slots[real].long()
+    told = tokens[real].long()
+    states[at] = weight[torch.where(told < 0, by_slot[at], told)]
+    survival[at] = 1.0
+
+
 def gather_norm(
     states: Tensor, slots: Tensor, x: Tensor, y: Tensor, weight: Tensor, eps: float
 ) -> None:
@@ -130,6 +161,8 @@ def add_norms(
     x: Tensor, delta: Tensor, y: Tensor, weight_delta: Tensor, weight_next: Tensor, eps: float
 ) -> None:
     """See `norms.add_norms`."""
+    if delta.dim() == 3:
+        delta = delta.sum(dim=0).to(x.dtype)
     x += _norm(delta, weight_delta, eps)
     y[:] = _norm(x, weight_next, eps)
 
@@ -138,6 +171,23 @@ def silu_mul(both: Tensor, out: Tensor) -> None:
     """See `norms.silu_mul`."""
     gate, up = both.chunk(2, dim=-1)
     out[:] = functional.silu(gate) * up
+
+
+def skinny_linear(x: Tensor, weight: Tensor, out: Tensor, shape: SkinnyShape) -> None:
+    """See `skinny.skinny_linear`."""
+    if out.dim() == 2:
+        out[:] = functional.linear(x, weight)
+        return
+    size = x.shape[1] // shape.parts
+    for part in range(shape.parts):
+        own = slice(part * size, (part + 1) * size)
+        out[part] = functional.linear(x[:, own].to(out.dtype), weight[:, own].to(out.dtype))
+
+
+def skinny_silu(x: Tensor, weight: Tensor, out: Tensor, shape: SkinnyShape) -> None:
+    """See `skinny.skinny_silu`."""
+    del shape
+    silu_mul(functional.linear(x, weight), out)
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -150,7 +200,6 @@ def route_exits(
     bias: Tensor,
     slots: Tensor,
     thresholds: Tensor,
-    delayed_ok: Tensor | None,
     states: Tensor,
     survival: Tensor,
     logits: Tensor,
@@ -164,14 +213,10 @@ def route_exits(
     # A sum in fp32 rather than a matmul: the same for a row alone and in any batch.
     logits[real] = (y[real].float() * weight.float()).sum(dim=-1) + bias.float()
     states[at] = y[real]
-    before = survival[at]
-    after = before * (1.0 - torch.sigmoid(logits[real]))
+    after = survival[at] * (1.0 - torch.sigmoid(logits[real]))
     survival[at] = after
     asked = thresholds[real]
-    leaves = (1.0 - (after if delayed_ok is None else before) >= asked) & (asked < 1)
-    if delayed_ok is not None:
-        leaves &= delayed_ok[real] != 0
-    exits[real] = leaves.to(exits.dtype)
+    exits[real] = ((1.0 - after >= asked) & (asked < 1)).to(exits.dtype)
 
 
 # ---- sampling --------------------------------------------------------------------------------

@@ -168,6 +168,7 @@ def test_a_revision_that_breaks_off_is_different(repo: Path, workloads: Path) ->
 # ---- bisect, interrupts, failures --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_git_bisect_names_the_commit_and_skips_what_cannot_run(
     repo: Path, workloads: Path, tmp_path: Path
 ) -> None:

@@ -237,3 +237,15 @@ def test_s7_finds_a_row_that_hides_that_it_is_a_replay(log_with: LogWith) -> Non
 @pytest.mark.parametrize("kind", [SPLIT, REPLAYED])
 def test_a_sealed_copy_of_a_run_with_such_rows_is_clean(log_with: LogWith, kind: str) -> None:
     assert audit.verify(log_with(kind).seal()).ok
+
+
+@pytest.mark.parametrize(
+    "key", ["PROMPT_ATOMIC", "DECODE_PRELUDE", "DECODE_RECURRENT", "DECODE_CODA"]
+)
+def test_a_row_that_does_not_say_whether_it_is_a_replay_cannot_be_read(
+    tampered: Tampered, key: str
+) -> None:
+    row = tampered.selects(key)[1]
+    row.e = None
+    finding = assert_first(tampered, "S13", row)
+    assert "`select` tells no e" in finding.message

@@ -43,7 +43,7 @@ def test_the_answer_has_place_choices_states_and_numbers(sides: tuple[object, ..
     for line in (
         "same outputs, other schedule",
         "scheduler.max_prefill_batches_before_decode 1 2",
-        "first difference (schedule): step 3, request a",
+        "first difference (schedule): step 3, request odd\\nid",
         "chose batch DECODE_RECURRENT (1 row, 1 token) PROMPT_ATOMIC (1 row, 5 tokens)",
         "chose passed over c (no-slot)",
         "before slots 1 of 2: a 1 of 2: a",
@@ -54,7 +54,7 @@ def test_the_answer_has_place_choices_states_and_numbers(sides: tuple[object, ..
     ):
         assert line in lines
     assert any(
-        line.startswith("B: a did not run in step 3: its DECODE_RECURRENT") for line in lines
+        line.startswith("A: odd\\nid did not run in step 3: it was WAITING") for line in lines
     )
 
 

@@ -126,7 +126,7 @@ def test_a_request_without_blocks_is_told_who_held_them() -> None:
     sentences = ask(log, "b").sentences
     assert sentences[2:5] == [
         "It was passed over, as recorded in step 0: it needed 16 blocks and 8 could be had.",
-        "1 of 3 slots was held, so one was free.",
+        "1 of 3 slots was held; 2 were free.",
         "It needed 16 blocks; of 24 blocks 8 were free; a held 16.",
     ]
     assert sentences[5].endswith(

@@ -16,11 +16,12 @@ ALLOWED = {
     "rlt_fsm.errors",
     "rlt_fsm.log.event_log",
     "rlt_fsm.log.port",
+    "rlt_fsm.log.presence",
     "rlt_fsm.machines",
     "rlt_fsm.states",
 }
 # The composition root hands an engine to the command that drives one; nothing else knows it.
-ROOTS = {"cli.py": {"runner.recorded", "runner.terminal"}}
+ROOTS = {"cli.py": {"runner.recorded", "runner.sim_runs", "runner.terminal"}}
 CONTRACT = [
     *("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13"),
     *("F1", "F2", "F3", "F4", "L1", "L2", "L3", "D1", "D2"),

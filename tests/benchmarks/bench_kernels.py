@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from docs.generate.markdown import table
-from runner.kernels.decode_attention import choose_splits, decode_attention
+from runner.kernels.decode_attention import decode_attention
 from runner.kernels.exit_fill import fill_exits
 from runner.kernels.exit_routing import route_exits
 from runner.kernels.kv_write import write_kv
+from runner.kernels.launch_shapes import choose_splits
 from runner.kernels.norms import add_norms, gather_norm, silu_mul
 from runner.kernels.paging import TILE_ROWS, PagedRows, Tiles
 from runner.kernels.prefill_attention import prefill_attention
@@ -120,7 +121,7 @@ def small_kernels(batch: int) -> Iterator[dict[str, Any]]:
         "residual and two norms": lambda: add_norms(x, delta, y, weight, weight, 1e-6),
         "SiLU times up": lambda: silu_mul(both, inner),
         "gate and routing": lambda: route_exits(
-            y, weight, bias, rows.slots, floats, None, x, floats, floats, exits
+            y, weight, bias, rows.slots, floats, x, floats, floats, exits
         ),
         "exit fill, 2 of 4 planes": lambda: fill_exits(pool.keys, pool.values, rows, loops),
         "sampling, greedy": sampling(0.0, 1.0),

@@ -5,8 +5,9 @@ import torch
 from kernels.paged import DTYPES, ON_GPU, Pool, assert_close, poisoned, random, tiles_of
 
 from runner.kernels import twins
-from runner.kernels.decode_attention import choose_splits, decode_attention
+from runner.kernels.decode_attention import decode_and_write, decode_attention
 from runner.kernels.kv_write import write_kv
+from runner.kernels.launch_shapes import choose_splits
 from runner.kernels.prefill_attention import prefill_attention
 
 # heads, kv_heads, head_dim, block_size, dtype
@@ -64,6 +65,33 @@ def test_rows_of_any_request_depth_and_length_read_their_own_pages(shape, splits
     twins.decode_attention(*double(q, *pool.layers()), rows, expected)
     assert_close(out, expected, dtype)
     assert (out[2] == 0).all()
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] == shape[1]], ids=str)
+def test_writing_and_attending_in_one_launch_is_both_in_turn(shape, splits):
+    heads, _, head_dim, _, dtype = shape
+    pool = pool_of(shape)
+    addresses = [(0, 0, 0), (2, 1, 149), (-1, 0, 0), (0, 1, 32), (2, 0, 63)]
+    for slot, plane, position in addresses:
+        if slot >= 0 and position:
+            pool.fill(slot, plane, position)
+    rows = pool.rows(addresses)
+    q, k, v = random(len(addresses), 3 * heads, head_dim, dtype=dtype).split(heads, dim=1)
+    angles = random(150, head_dim // 2)
+    rotation = (angles.cos().to(dtype), angles.sin().to(dtype))
+    layers = [layer.double() for layer in pool.layers()]
+    out = poisoned(len(addresses), heads, head_dim, dtype=dtype)
+    decode_and_write(q, k, v, *pool.layers(), rows, rotation, out, splits=splits)
+    expected = poisoned(*out.shape, dtype=torch.float64)
+    turns = double(*rotation)
+    twins.decode_and_write(*double(q, k, v), *layers, rows, turns, expected)
+    assert_close(out, expected, dtype)
+    assert (out[2] == 0).all()
+    for got, wanted in zip(pool.layers(), layers, strict=True):
+        written = torch.isfinite(wanted)
+        assert torch.equal(torch.isfinite(got), written)
+        assert_close(got[written], wanted[written], dtype)
 
 
 def test_a_rows_result_does_not_depend_on_its_batch_mates():
@@ -126,4 +154,6 @@ def test_k_and_v_are_stored_where_the_rows_lie_and_nowhere_else(shape):
 
 
 def test_small_batches_are_split_and_large_ones_are_not():
-    assert [choose_splits(rows, 16, 132) for rows in (1, 4, 32, 128, 1024)] == [16, 16, 2, 1, 1]
+    assert [choose_splits(rows, 16, 132) for rows in (1, 4, 8, 16, 32, 1024)] == [
+        *(16, 8, 4, 2, 1, 1)
+    ]

@@ -5,18 +5,19 @@ import torch
 from kernels.paged import DEVICE, ON_GPU, assert_close, random
 
 from runner.attention import TorchAttention
+from runner.kernels import compiled
 from runner.kernels.backend import TritonAttention, split_rows
 from runner.kv_cache import KVCache, KVGeometry, Span
 
 LAYERS, DEPTHS, PAGES, BLOCK = 2, 3, 6, 16
 
 
-def both_backends(*, heads, kv_heads, dim, dtype, planes=DEPTHS, batch_invariant=False):
+def both_backends(*, kv_heads, dim, dtype, planes=DEPTHS, batch_invariant=False):
     geometry = KVGeometry(LAYERS, kv_heads, dim, BLOCK, DEPTHS, planes, dtype)
     caches = [KVCache(geometry, 4 * planes * PAGES, DEVICE) for _ in range(2)]
     return (
         TorchAttention(caches[0]),
-        TritonAttention(caches[1], heads, batch_invariant=batch_invariant),
+        TritonAttention(caches[1], compiled, batch_invariant=batch_invariant),
         caches,
     )
 
@@ -45,7 +46,7 @@ def test_prompts_and_decode_rows_in_one_call_read_what_the_torch_backend_reads(
     heads, kv_heads, dim, dtype, batch_invariant
 ):
     torch_backend, triton_backend, caches = both_backends(
-        heads=heads, kv_heads=kv_heads, dim=dim, dtype=dtype, batch_invariant=batch_invariant
+        kv_heads=kv_heads, dim=dim, dtype=dtype, batch_invariant=batch_invariant
     )
     for call in FEW_CALLS if batch_invariant and not ON_GPU else CALLS:
         spans = [span(*arguments) for arguments in call]
@@ -66,9 +67,7 @@ def test_batch_invariant_chunks_give_the_very_bits_of_one_position_at_a_time():
     def run(chunks):
         torch.manual_seed(5)
         q, k, v = (torch.randn(count, 1, 64).to(DEVICE) for _ in range(3))
-        _, backend, _ = both_backends(
-            heads=1, kv_heads=1, dim=64, dtype=torch.float32, batch_invariant=True
-        )
+        _, backend, _ = both_backends(kv_heads=1, dim=64, dtype=torch.float32, batch_invariant=True)
         made = []
         for start, end in chunks:
             attend = backend.prepare([span("a", 0, start, end)])
@@ -82,9 +81,7 @@ def test_batch_invariant_chunks_give_the_very_bits_of_one_position_at_a_time():
 
 
 def test_a_table_that_grows_or_changes_hands_is_sent_again():
-    torch_backend, triton_backend, _ = both_backends(
-        heads=1, kv_heads=1, dim=32, dtype=torch.float32
-    )
+    torch_backend, triton_backend, _ = both_backends(kv_heads=1, dim=32, dtype=torch.float32)
     long = span("a", 0, 0, 5)
     short = long._replace(table=tuple(blocks[:1] for blocks in long.table))
     other = span("b", 0, 0, 9)._replace(state_row=0)

@@ -70,6 +70,7 @@ class Live:
     work: WorkKey = WorkKey.PROMPT_ATOMIC
     prefilled: int = 0
     loops_done: int = 0
+    said_before: bool = False
     outputs: list = field(default_factory=list)
     exit_depths: list = field(default_factory=list)
     logprobs: list = field(default_factory=list)
@@ -168,8 +169,11 @@ class Driver:
             case WorkKey.DECODE_RECURRENT:
                 live.loops_done += 1
                 params = live.spec.params
-                gate_rules = params.exit_depths is None and live.loops_done >= params.min_loops
-                if live.loops_done == row.max_loops or (gate_rules and result.exits[i]):
+                said, told_by = result.exits[i], live.loops_done
+                if self.config.exit.mode == "ouro_delayed":
+                    said, told_by, live.said_before = live.said_before, told_by - 1, said
+                gate_rules = params.exit_depths is None and told_by >= params.min_loops
+                if live.loops_done == row.max_loops or (gate_rules and said):
                     live.work = WorkKey.DECODE_CODA
             case WorkKey.DECODE_CODA:
                 live.outputs.append(result.token_ids[i])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rlt_fsm.errors import ConfigError
-from runner.attention import create_backend, padded_pages
+from runner.attention import create_backend, padded_pages, resolve_backend
 from runner.kv_cache import KVCache, KVGeometry, Span
 
 LAYERS, HEADS, KV_HEADS, DIM, DEPTHS = 2, 4, 2, 8, 3
@@ -41,7 +41,7 @@ def random_rows(count, generator):
 def test_rows_of_different_requests_depths_and_lengths_each_read_their_own_history():
     generator = torch.Generator().manual_seed(0)
     cache = pool()
-    _, backend = create_backend("torch", cache, HEADS)
+    backend = create_backend("torch", cache)
     lengths = {("a", 1): 3, ("b", 1): 40, ("c", 1): 1}
     tables = {owner: table(60 * 2 * i, 20) for i, owner in enumerate(lengths)}
     history = {}
@@ -67,7 +67,7 @@ def test_rows_of_different_requests_depths_and_lengths_each_read_their_own_histo
 def test_a_prompt_chunk_sees_earlier_chunks_and_its_own_past_only():
     generator = torch.Generator().manual_seed(1)
     cache = pool()
-    _, backend = create_backend("torch", cache, HEADS)
+    backend = create_backend("torch", cache)
     mine, owner = table(0, 5), ("a", 1)
     q, k, v = random_rows(9, generator)
     got = [
@@ -86,7 +86,7 @@ def test_the_worked_example_of_both_layouts(planes, first, second):
     """A has (K, V) (1, 10) and (2, 20) at loops 1 and 2; B follows with q = k."""
     geometry = KVGeometry(1, 1, 1, 4, 2, planes, torch.float32)
     cache = KVCache(geometry, 2, torch.device("cpu"))
-    _, backend = create_backend("torch", cache, HEADS)
+    backend = create_backend("torch", cache)
     blocks, owner = tuple((plane,) for plane in range(planes)), ("s", 1)
 
     def attend(depth, position, q, k, v):
@@ -105,7 +105,7 @@ def test_tokens_that_left_at_different_depths_show_the_lesser_of_depth_and_exit(
     """Exits at 1, 2, 3 at positions 0, 1, 2, across a page boundary; position 3 then reads."""
     generator = torch.Generator().manual_seed(2)
     cache = pool()
-    _, backend = create_backend("torch", cache, HEADS)
+    backend = create_backend("torch", cache)
     mine, owner = table(0, 3), ("a", 1)
     written = {}
     for position, exit_depth in enumerate((1, 2, 3)):
@@ -129,7 +129,7 @@ def test_what_an_earlier_owner_left_behind_a_requests_end_cannot_poison_it():
     cache = pool()
     cache.keys.fill_(float("nan"))
     cache.values.fill_(float("inf"))
-    _, backend = create_backend("torch", cache, HEADS)
+    backend = create_backend("torch", cache)
     q, k, v = random_rows(1, torch.Generator().manual_seed(3))
     got = backend.prepare([Span(("a", 1), table(0, 4), 0, 0, 1)])(0, q, k, v)
     torch.testing.assert_close(got[0], definition(q[0], k, v))
@@ -139,7 +139,7 @@ def test_a_gather_that_is_too_large_is_split_without_a_difference(monkeypatch):
     def run():
         generator = torch.Generator().manual_seed(4)
         cache = pool()
-        _, backend = create_backend("torch", cache, HEADS)
+        backend = create_backend("torch", cache)
         spans = [Span((str(i), 1), table(12 * i, 4), 0, 0, 3) for i in range(5)]
         return backend.prepare(spans)(0, *random_rows(15, generator))
 
@@ -155,8 +155,8 @@ def test_a_rows_padded_length_depends_on_its_own_length_alone():
 
 
 def test_auto_resolves_to_torch_and_triton_is_refused_with_what_to_do():
-    assert create_backend("auto", pool(), HEADS)[0] == "torch"
+    assert resolve_backend("auto", torch.device("cpu")) == "torch"
     with pytest.raises(
         ConfigError, match=r"attention_backend='triton' needs a CUDA device.*'auto'"
     ):
-        create_backend("triton", pool(), HEADS)
+        resolve_backend("triton", torch.device("cpu"))

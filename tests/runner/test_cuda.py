@@ -1,11 +1,17 @@
 """The same runner on a CUDA device; skipped where there is none."""
 
+import gc
+
 import pytest
 import torch
 from driving import Driver, completions, dense_config, small_config, tiny_model
 from reference import dense_ouro
 
-from rlt_fsm.config import CacheConfig, EngineConfig
+from rlt_fsm.config import CacheConfig, EngineConfig, ExecutionConfig, SchedulerConfig
+from rlt_fsm.errors import ConfigError
+from rlt_fsm.params import SamplingParams
+from runner import LLM
+from runner.demo.evaluate import evaluation_problems
 from runner.torch_runner import TorchRunner
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -101,3 +107,90 @@ def test_the_pool_takes_its_share_of_the_free_memory_at_most():
     _, config = runner.start(EngineConfig(cache=CacheConfig(gpu_memory_utilization=0.5)))
     assert config.cache.num_blocks == 8 * 4 * 8
     assert torch.cuda.memory_allocated() < free_bytes
+
+
+def test_a_runner_made_again_in_the_same_process_gets_the_same_plan():
+    plans, left = [], []
+    for _ in range(3):
+        runner = TorchRunner(on_cuda(torch.bfloat16))
+        runner.start(small_config(num_blocks=None, cuda_graphs=True))
+        plans.append(runner.memory_plan)
+        runner.close()
+        del runner
+        gc.collect()
+        torch.cuda.empty_cache()
+        left.append(torch.cuda.memory_reserved())
+    assert len({(plan.num_blocks, plan.working) for plan in plans}) == 1
+    # The first start loads the libraries; from then on nothing may be left behind.
+    assert left[2] <= left[1]
+
+
+def test_a_pool_that_does_not_fit_says_what_to_lower():
+    runner = TorchRunner(on_cuda(torch.bfloat16))
+    with pytest.raises(ConfigError, match=r"cache.num_blocks=.* cannot be had on cuda.*lower it"):
+        runner.start(EngineConfig(cache=CacheConfig(num_blocks=2**40)))
+
+
+WAYS = {
+    "torch": {"attention_backend": "torch"},
+    "kernels": {"attention_backend": "triton"},
+    "graphs": {"cuda_graphs": True},
+    "invariant": {"batch_invariant": True},
+    "invariant graphs": {"batch_invariant": True, "cuda_graphs": True},
+}
+
+
+def generated(way, dtype, *, how="packed", layout="last_exited", seed=2):
+    driver = Driver(on_cuda(dtype, seed=seed), small_config(layout=layout, **WAYS[way]), chunk=3)
+    assert driver.config.execution.cuda_graphs == ("graphs" in way)
+    lives = [
+        driver.add(name, prompt, max_tokens=8, min_loops=1, exit_threshold=0.7, logprobs=0, **own)
+        for (name, prompt), own in zip(
+            PROMPTS.items(), ({}, {"temperature": 0.8, "top_p": 0.9}, {"temperature": 1.2}),
+            strict=True,
+        )
+    ]  # fmt: skip
+    getattr(driver, how)(lives)
+    return completions(lives), [live.logprobs for live in lives]
+
+
+@pytest.mark.parametrize("layout", ["last_exited", "shared"])
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "torch"])
+def test_every_way_to_compute_gives_the_same_tokens_and_depths_in_fp32(way, layout):
+    expected, expected_logprobs = generated("torch", torch.float32, layout=layout)
+    got, logprobs = generated(way, torch.float32, layout=layout)
+    assert got == expected
+    assert logprobs == [pytest.approx(own, abs=1e-4) for own in expected_logprobs]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("way", ["invariant", "invariant graphs"])
+def test_batch_invariant_results_are_the_same_bits_packed_and_serial(way, dtype):
+    assert generated(way, dtype, how="packed") == generated(way, dtype, how="serial")
+
+
+@pytest.mark.parametrize("way", ["torch", "kernels", "graphs"])
+def test_the_demo_model_computes_on_a_gpu_what_it_computes_on_a_cpu(way):
+    texts = list(evaluation_problems(500).texts())
+    wanted = dict(texts)
+    params = SamplingParams(exit_threshold=0.9, min_loops=1)
+
+    def served(device, dtype, execution):
+        config = EngineConfig(
+            scheduler=SchedulerConfig(max_num_seqs=64, max_num_batched_tokens=512),
+            execution=execution,
+        )
+        with LLM("demo", device=device, dtype=dtype, config=config) as llm:
+            return llm.generate(list(wanted), params)
+
+    def exact(outputs):
+        right = [o.text == answer for o, answer in zip(outputs, wanted.values(), strict=True)]
+        return sum(right) / len(right)
+
+    cpu = served("cpu", "float32", ExecutionConfig())
+    gpu = served("cuda", "float32", ExecutionConfig(**WAYS[way]))
+    assert [(o.token_ids, o.exit_depths) for o in gpu] == [
+        (o.token_ids, o.exit_depths) for o in cpu
+    ]
+    rough = served("cuda", "bfloat16", ExecutionConfig(**WAYS[way]))
+    assert abs(exact(rough) - exact(cpu)) <= 0.01

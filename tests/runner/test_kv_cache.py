@@ -238,3 +238,36 @@ def test_pages_that_others_wrote_count_as_written_once_a_request_begins_behind_t
     cache.begin(B, cached=2)
     cache.prepare([behind])
     assert cache.frontier(B, 2) == 3
+
+
+def test_decode_rows_advance_their_own_plane_or_nothing():
+    cache = pool()
+    fill(cache, tokens=1)
+    one = [Span(A, TABLE, depth, 1, 2) for depth in (0, 1)]
+    cache.advance(one)
+    assert [cache.frontier(A, depth) for depth in range(3)] == [2, 2, 1]
+    first = Span(B, ((6, 7), (8, 9), (10, 11)), 0, 0, 1)
+    for late, message in (
+        (Span(A, TABLE, 2, 2, 3), "only 1 positions are written"),
+        (Span(A, TABLE, 0, 4, 5), "no page for position 4"),
+    ):
+        assert message in unchanged_by(cache, lambda late=late: cache.advance([first, late]))
+
+
+def test_exits_are_counted_without_a_copy_where_a_kernel_copies():
+    cache = pool()
+    fill(cache, depths=(0,), tokens=1)
+    before = cache.keys.clone()
+    cache.count_exits([Exited(A, TABLE, 0, 1)])
+    assert [cache.frontier(A, depth) for depth in range(3)] == [1, 1, 1]
+    assert torch.equal(cache.keys, before)
+
+
+def test_a_table_is_checked_in_every_plane():
+    cache = pool()
+    cache.check_table(A, TABLE)
+    for wrong, message in (
+        (TABLE[:2], "2 planes in the table"),
+        (((0, 1), (2, 3), (4, 99)), "outside [0, 12)"),
+    ):
+        assert message in unchanged_by(cache, lambda wrong=wrong: cache.check_table(A, wrong))

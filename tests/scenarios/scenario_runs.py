@@ -6,7 +6,7 @@ from rlt_fsm.prompts import script
 from rlt_fsm.workload import Workload, needs, to_json
 from runner.sim import SimRunner
 
-NOT_HERE = {"async", "speculative"}  # what this version's engine refuses to be configured with
+NOT_HERE = {"speculative"}  # what this version's engine refuses to be configured with
 
 
 def run(workload: Workload, log: EventLog):
@@ -15,6 +15,7 @@ def run(workload: Workload, log: EventLog):
         vocab_size=workload.vocab_size,
         max_model_len=workload.max_model_len,
         script=script(workload),
+        completion=workload.completion,
     )
     with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:
         return drive(engine, workload, runner_faults=runner)

@@ -30,10 +30,11 @@ def why_never(machine, trigger, source, dest):
         return "needs a remote peer"
     if any(state.endswith(":SPECULATIVE") for state in states):
         return "needs speculative decoding"
-    if machine == "work" and trigger == "finish" and not source.startswith("TAKEN:"):
-        return "only a batch's result ends a request"
-    if machine == "work" and trigger == "abort" and source.startswith("TAKEN:"):
-        return "needs asynchronous execution: between two steps nothing is taken"
+    if machine == "work" and trigger == "finish" and source.partition(":")[0] in {"IDLE", "PARKED"}:
+        return "only a batch's result ends a request, and then it is active"
+    is_taken = source.startswith("TAKEN:") and source != "TAKEN:DECODE_CODA"
+    if machine == "work" and trigger == "abort" and is_taken:
+        return "between two steps all work goes on but that for a last output, which is to come"
     if trigger == "rewind" and (source.startswith("TAKEN:") or source in {"IDLE", "OFFLOADED"}):
         return "needs recovery: a victim has blocks and its work is not taken"
     if (source, dest) == ("TAKEN:PROMPT_PRELUDE", "QUEUED:PROMPT_PRELUDE"):

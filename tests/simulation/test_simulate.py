@@ -28,7 +28,7 @@ def test_seeds_are_clean_and_reach_every_kind_of_event():
         *("open", "close", "submit", "refuse", "admit", "select", "enqueue", "output", "finish"),
         *("abort", "retire", "submit_batch", "complete_batch", "fail_batch", "retire_batch"),
         *("grow", "yield", "offload", "offload_resident", "resume", "rewind", "verdict"),
-        *("publish", "evict"),
+        *("publish", "evict", "drop"),
     }
     assert result.events == sum(result.triggers.values())
     assert result.preemptions == sum(result.triggers[t] for t in ("yield", "offload", "rewind"))
@@ -56,6 +56,8 @@ def test_seeds_cover_modes_policies_prefill_kinds_layouts_and_faults():
         lambda w: w.config.scheduler.policy == "priority",
         lambda w: w.config.scheduler.enable_preemption,
         lambda w: not w.config.execution.atomic_prefill,
+        lambda w: w.config.execution.async_scheduling and w.completion is None,
+        lambda w: w.completion is not None and w.completion.order == "random",
         lambda w: w.config.cache.layout == "shared",
         lambda w: w.config.cache.incremental_allocation,
         lambda w: w.config.cache.enable_prefix_caching,

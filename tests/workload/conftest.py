@@ -56,6 +56,7 @@ def run_workload(workload_text: Callable[..., str]) -> Callable[..., Driven]:
             vocab_size=workload.vocab_size,
             max_model_len=workload.max_model_len,
             script=script(workload),
+            completion=workload.completion,
         )
         with EventLog.memory() as log:
             with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:

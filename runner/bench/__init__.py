@@ -1,0 +1,1 @@
+"""What `rlt-fsm bench` measures: arms over one list of requests, and steps against floors."""

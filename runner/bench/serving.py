@@ -1,0 +1,186 @@
+"""The engine's arms: one list of requests served, timed step by step, and checked.
+
+Steady: from the step in which the 2W-th request ends to the last batch with prompt rows. The time
+of prompts is taken out: their tokens in the window, at the rate of a run of prompts alone before
+(batches overlap, so that a step's own time says little).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+from msgspec.structs import replace
+
+from rlt_fsm.config import (
+    EngineConfig,
+    ExecutionConfig,
+    ExitConfig,
+    Mode,
+    SchedulerConfig,
+)
+from rlt_fsm.engine import Engine
+from rlt_fsm.log import EventLog
+from rlt_fsm.params import SamplingParams
+from rlt_fsm.states import WorkKey
+from runner.loading import LoadedModel
+from runner.torch_runner import TorchRunner
+
+from .jobs import Job
+
+PROMPT_WORKS: Final = frozenset(
+    {WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT}
+)
+PREFILL_TOKENS: Final = 2048
+Verdict = Callable[[Path], str]
+
+
+class Step(NamedTuple):
+    """One engine step, in seconds of the host's clock."""
+
+    seconds: float
+    prompt_tokens: int
+    outputs: int
+    depths: int  # sum over the outputs
+    contexts: int  # the same, positions behind each output
+    ended: int
+
+
+class Served(NamedTuple):
+    """What one run of an arm came to."""
+
+    seconds: float
+    tokens: int
+    steady_tokens_per_second: float
+    steady_outputs: int
+    steady_prompt_seconds: float
+    mean_depth: float
+    mean_context: float
+    steps: int
+    problems: tuple[str, ...]
+
+
+def arm_config(
+    width: int, *, mode: Mode, is_cuda: bool, is_async: bool, has_log: bool
+) -> EngineConfig:
+    """The configuration of an arm: forced depths, the gate computed and read back."""
+    return EngineConfig(
+        scheduler=SchedulerConfig(
+            mode=mode,
+            max_num_seqs=width,
+            max_num_batched_tokens=max(PREFILL_TOKENS, width),
+            prefill_chunk_size=PREFILL_TOKENS,
+        ),
+        execution=ExecutionConfig(
+            cuda_graphs=is_cuda,
+            async_scheduling=is_async,
+            durability="group" if has_log else "off",
+        ),
+        exit=ExitConfig(mode="trace"),
+    )
+
+
+def serve(
+    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, db: Path | None, judge: Verdict
+) -> Served:
+    """Run every job through an engine; with a log it is audited afterwards."""
+    width = config.scheduler.max_num_seqs
+    longest = max(job.tokens for job in jobs)
+    prompt_rate = _prompt_rate(loaded, jobs[: max(4, width)], config, longest)
+    log = EventLog.memory() if db is None else EventLog.open(db)
+    try:
+        steps, ends = _run(loaded, jobs, config, longest, log)
+    finally:
+        log.close()
+    problems = _problems(jobs, ends)
+    if db is not None and (verdict := judge(db)) != "clean":
+        problems.append(f"audit: {verdict}")
+    return _measured(steps, prompt_rate, width, problems)
+
+
+def _prompt_rate(
+    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, longest: int
+) -> float:
+    """Prompt tokens per second where nothing else runs; the second time, when all is compiled."""
+    alone = [job._replace(depths=job.depths[:1]) for job in jobs]
+    execution = replace(config.execution, cuda_graphs=False, async_scheduling=False)
+    plain = replace(config, execution=execution)
+    tokens = sum(len(job.prompt) for job in jobs)
+    for _ in range(2):
+        steps, _ends = _run(loaded, alone, plain, longest, EventLog.memory())
+    return tokens / sum(step.seconds for step in steps)
+
+
+def _run(
+    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, longest: int, log: EventLog
+) -> tuple[list[Step], dict[str, tuple[int, ...]]]:
+    steps: list[Step] = []
+    ends: dict[str, tuple[int, ...]] = {}
+    runner = TorchRunner(loaded, max_model_len=longest)
+    with Engine(runner, config, log) as engine:
+        for i, job in enumerate(jobs):
+            params = SamplingParams(
+                max_tokens=len(job.depths), exit_depths=job.depths, ignore_eos=True
+            )
+            engine.add_request(str(i), job.prompt, params)
+        while engine.has_unfinished_requests():
+            steps.append(_step(engine, ends))
+    del engine, runner
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return steps, ends
+
+
+def _step(engine: Engine, ends: dict[str, tuple[int, ...]]) -> Step:
+    begun = time.perf_counter()
+    outputs = engine.step()
+    seconds = time.perf_counter() - begun
+    batch = engine.last_schedule.batch if engine.last_schedule is not None else None
+    rows = batch.rows if batch is not None else ()
+    ended = 0
+    for output in outputs:
+        if output.finished:
+            ends[output.request_id] = tuple(output.exit_depths)
+            ended += 1
+    return Step(
+        seconds,
+        sum(row.token_count for row in rows if row.work in PROMPT_WORKS),
+        len(outputs),
+        sum(output.exit_depths[-1] for output in outputs),
+        sum(len(output.prompt_token_ids) + len(output.token_ids) - 1 for output in outputs),
+        ended,
+    )
+
+
+def _problems(jobs: Sequence[Job], ends: dict[str, tuple[int, ...]]) -> list[str]:
+    """Self-checks: every request ended with the depths of its trace, so with all its tokens."""
+    wrong = [i for i, job in enumerate(jobs) if ends.get(str(i)) != job.depths]
+    return [f"{len(wrong)} requests without the depths of their trace"] if wrong else []
+
+
+def _measured(
+    steps: Sequence[Step], prompt_rate: float, width: int, problems: Sequence[str]
+) -> Served:
+    ended, first = 0, len(steps)
+    for place, step in enumerate(steps):
+        ended += step.ended
+        if ended >= 2 * width:
+            first = place + 1
+            break
+    last = max((place for place, step in enumerate(steps) if step.prompt_tokens), default=0)
+    window = steps[first:last]
+    prompt_seconds = sum(step.prompt_tokens for step in window) / prompt_rate
+    decoding = sum(step.seconds for step in window) - prompt_seconds
+    outputs = sum(step.outputs for step in window)
+    return Served(
+        seconds=sum(step.seconds for step in steps),
+        tokens=sum(step.outputs for step in steps),
+        steady_tokens_per_second=outputs / decoding if decoding > 0 else 0.0,
+        steady_outputs=outputs,
+        steady_prompt_seconds=prompt_seconds,
+        mean_depth=sum(step.depths for step in window) / max(1, outputs),
+        mean_context=sum(step.contexts for step in window) / max(1, outputs),
+        steps=len(steps),
+        problems=tuple(problems),
+    )

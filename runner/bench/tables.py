@@ -1,0 +1,95 @@
+"""The tables of a benchmark's result: medians over repeats, and ratios within each repeat."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from .arms import ArmLine, BenchResult, StepLine
+
+
+def as_text(result: BenchResult) -> str:
+    """Two tables and what was wrong."""
+    head = f"{result.card}, torch {result.torch}, {result.model} with random weights"
+    if result.copy_tb_per_s is not None:
+        head += f", copy {result.copy_tb_per_s:.2f} TB/s"
+    parts = [f"{head}, revision {result.revision or 'unknown'}"]
+    if result.steps:
+        parts.append(steps_table(result.steps))
+    if result.arms:
+        parts.append(arms_table(result.arms))
+    problems = [
+        f"{line.shape}, width {line.width}, {line.arm}: {problem}"
+        for line in result.arms
+        for problem in line.problems
+    ]
+    parts.append("\n".join(problems) if problems else "self-checks: all well")
+    return "\n\n".join(parts)
+
+
+def steps_table(steps: Sequence[StepLine]) -> str:
+    """One row per batch size and context, plain beside batch-invariant."""
+    plain = [line for line in steps if not line.batch_invariant]
+    invariant = {(line.rows, line.length): line for line in steps if line.batch_invariant}
+    rows = []
+    for line in plain:
+        other = invariant.get((line.rows, line.length))
+        rows.append(
+            [
+                line.rows, line.length, f"{line.floor_ms:.2f} ms", f"{line.loop_ms:.2f} ms",
+                f"{line.ratio:.2f}", f"{line.coda_ms:.3f} ms",
+                "" if other is None else f"{other.loop_ms / line.loop_ms:.2f}",
+            ]
+        )  # fmt: skip
+    head = ["rows", "context", "floor", "loop", "loop / floor", "coda", "invariant / plain"]
+    return _table(head, rows)
+
+
+def arms_table(arms: Sequence[ArmLine]) -> str:
+    """One row per workload and arm: medians, and the speed-up over each baseline by repeat."""
+    groups: dict[tuple[str, int, str], list[ArmLine]] = {}
+    for line in arms:
+        groups.setdefault((line.shape, line.width, line.arm), []).append(line)
+    rows = []
+    for (shape, width, arm), own in groups.items():
+        versus = [_versus(own, groups.get((shape, width, base))) for base in ("eager", "graphed")]
+        rows.append(
+            [
+                shape, width, arm,
+                f"{median(line.tokens_per_second for line in own):,.0f}",
+                f"{median(line.decode_tokens_per_second for line in own):,.0f}",
+                _median_of(line.of_roofline for line in own),
+                _median_of(line.mean_depth for line in own),
+                *versus,
+            ]
+        )  # fmt: skip
+    head = [
+        "workload", "width", "arm", "tokens/s", "decode tokens/s", "of roofline", "depth",
+        "vs eager", "vs graphed",
+    ]  # fmt: skip
+    return _table(head, rows)
+
+
+def _median_of(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{median(known):.2f}" if known else ""
+
+
+def _versus(own: Sequence[ArmLine], base: Sequence[ArmLine] | None) -> str:
+    """Medians of end-to-end speed over a baseline's, each within its repeat."""
+    if base is None:
+        return ""
+    of_repeat = {line.repeat: line.tokens_per_second for line in base}
+    shared = [
+        line.tokens_per_second / of_repeat[line.repeat] for line in own if line.repeat in of_repeat
+    ]
+    return f"{median(shared):.2f}" if shared else ""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    texts = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(head))]
+    lines = [texts[0], ["-" * width for width in widths], *texts[1:]]
+    return "\n".join(f"| {' | '.join(_right(line, widths))} |" for line in lines)
+
+
+def _right(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]

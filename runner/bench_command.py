@@ -1,0 +1,98 @@
+"""`rlt-fsm bench`: its options, its tables, its exit status.
+
+A part of the composition root `cli.py`; what is measured lives in `bench/`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from .terminal import NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
+
+Model = Annotated[str, typer.Option(metavar="NAME", help="ouro-1.4b or tiny; random weights.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda[:N].")]
+Arms = Annotated[
+    list[str],
+    typer.Option(
+        "--arm",
+        metavar="NAME",
+        help="eager, graphed, full, adaptive, full-sync, adaptive-sync, no-refill or log-off; "
+        "repeat it.",
+    ),
+]
+Shapes = Annotated[
+    list[str],
+    typer.Option(
+        "--shape", metavar="NAME", help="512/128, 128/512, mixed or tiny: prompt and outputs."
+    ),
+]
+Widths = Annotated[
+    list[int], typer.Option("--width", metavar="N", help="Requests at a time; repeat it.")
+]
+Repeats = Annotated[int, typer.Option(metavar="N", help="Interleaved repeats of every arm.")]
+Requests = Annotated[int, typer.Option(metavar="N", help="Requests for each slot.")]
+NoSteps = Annotated[bool, typer.Option("--no-steps", help="Do not time single decode steps.")]
+Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write the figures here, as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
+    """The command; `verdict` audits the log of an arm."""
+
+    def bench(
+        *,
+        model: Model = "ouro-1.4b",
+        device: Device = "auto",
+        arms: Arms = ["eager", "graphed", "full", "adaptive"],  # noqa: B006 (typer copies it)
+        shapes: Shapes = ["512/128", "mixed"],  # noqa: B006 (the same)
+        widths: Widths = [1, 32, 128],  # noqa: B006 (the same)
+        repeats: Repeats = 3,
+        requests: Requests = 4,
+        no_steps: NoSteps = False,
+        out: Out = None,
+        json: Json = False,
+    ) -> None:
+        """Measure decode steps against bandwidth, and arms over one list of requests.
+
+        Random weights in a model's exact shape; depths are forced (exit.mode trace) with the gate
+        computed and read back. Each arm checks its depths, its tokens and its log. Exit status 1
+        if a check fails.
+
+        Example: rlt-fsm bench --model tiny --shape tiny --width 4 --repeats 1
+        """
+        log_to_stderr("warning")
+        status = StatusLine()
+        with mistakes_as_sentences("nothing was written"):
+            from .bench.arms import Plan, run_plan  # noqa: PLC0415  # torch loads only here
+            from .bench.tables import as_text  # noqa: PLC0415  # the same
+
+            plan = Plan(
+                model=model,
+                device=device,
+                arms=tuple(arms),
+                shapes=tuple(shapes),
+                widths=tuple(widths),
+                repeats=repeats,
+                requests=requests,
+                steps=not no_steps,
+            )
+            result = run_plan(plan, verdict, status.show, partial(_keep, out))
+            status.clear()
+        typer.echo(_as_json(result) if json else as_text(result))
+        has_failed = any(line.problems for line in result.arms)
+        raise typer.Exit(NO if has_failed else OK)
+
+    return bench
+
+
+def _as_json(result: msgspec.Struct) -> str:
+    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()
+
+
+def _keep(out: str | None, result: msgspec.Struct) -> None:
+    if out is not None:
+        Path(out).write_text(_as_json(result) + "\n", encoding="utf-8")

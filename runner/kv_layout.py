@@ -1,0 +1,72 @@
+"""The words of the KV pool: its shape, positions of requests, and what is copied out of it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlt_fsm.batch import BlockTable
+
+from .written import Owner, Written
+
+
+class KVCacheError(Exception):
+    """A batch names positions, depths or blocks that the pool cannot serve; nothing was changed."""
+
+
+class KVGeometry(NamedTuple):
+    """The shape of a pool. `planes` is `depths`, or 1 where all loops share one plane."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    depths: int
+    planes: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_block(self) -> int:
+        """2 (K and V) x layers x block_size x kv_heads x head_dim x bytes per element."""
+        positions = self.layers * self.block_size
+        return 2 * positions * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks over all planes that `tokens` positions need."""
+        return -(-tokens // self.block_size) * self.planes
+
+
+class Span(NamedTuple):
+    """Consecutive positions [start, end) of one request at one depth (0-based)."""
+
+    owner: Owner
+    table: BlockTable
+    depth: int
+    start: int
+    end: int
+    state_row: int = 0  # the request's: where a backend keeps its table on the device
+
+
+class Exited(NamedTuple):
+    """A token that left the loop after `exit_depth` (1-based) loops."""
+
+    owner: Owner
+    table: BlockTable
+    position: int
+    exit_depth: int
+
+
+class Slots(NamedTuple):
+    """Where the rows of one model call lie: block and offset [rows] on the pool's device."""
+
+    blocks: Tensor
+    offsets: Tensor
+
+
+class Pages(NamedTuple):
+    """A request's pages on the host, plane by plane, and what of them was written."""
+
+    keys: Tensor
+    values: Tensor
+    pages_per_plane: int
+    written: Written

@@ -1,0 +1,81 @@
+"""What a runner's memory goes to: worked out before any of it is taken, and printable.
+
+Arithmetic on sizes alone, so that an engine made again in the same process gets the same pool.
+"""
+
+import msgspec
+import torch
+
+from rlt_fsm.config import EngineConfig
+
+from .models.ouro_config import OuroConfig
+
+RESERVE_BYTES = 256 * 2**20  # the libraries' workspaces, and what the allocator cannot join
+GRAPH_BYTES = 3 * 2**20  # of one captured step beside its tensors: nodes and their arguments
+_TORCH_GATHERS = 3 * 256 * 2**20  # what the torch backend holds of gathered pages at a time
+
+
+class Working(msgspec.Struct, frozen=True):
+    """Bytes that a runner needs beside weights and KV."""
+
+    activations: int
+    graphs: int
+    reserve: int
+
+    @property
+    def total(self) -> int:
+        """All three."""
+        return self.activations + self.graphs + self.reserve
+
+
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the memory of one device goes, in bytes; `str(plan)` is a table.
+
+    `source`: what decided the number of blocks. `in_use`: weights, and whatever else was there
+    before.
+    """
+
+    source: str
+    device: str
+    total: int
+    in_use: int
+    working: Working
+    kv_pool: int
+    num_blocks: int
+    block: int
+
+    def __str__(self) -> str:
+        rows = (
+            ("in use (weights and others)", self.in_use),
+            ("activations", self.working.activations),
+            ("graphs", self.working.graphs),
+            ("reserve", self.working.reserve),
+            (f"KV pool ({self.num_blocks:,} blocks, by {self.source})", self.kv_pool),
+            ("left", self.total - self.in_use - self.working.total - self.kv_pool),
+        )
+        lines = [f"{name:<48} {count / 2**30:>8.2f} GiB" for name, count in rows]
+        return "\n".join([f"memory of {self.device}: {self.total / 2**30:.2f} GiB", *lines])
+
+
+def working_memory(
+    model: OuroConfig, dtype: torch.dtype, config: EngineConfig, *, backend: str, graphs: int
+) -> Working:
+    """What the largest batch needs, and `graphs` captured steps.
+
+    A layer holds two residuals, a delta, q, k, v, attention's output, and gate, up and their
+    product of every row at once; a coda holds the logits of every request.
+    """
+    scheduler = config.scheduler
+    rows = max(scheduler.max_num_batched_tokens, scheduler.max_num_seqs)
+    heads = model.num_attention_heads + 2 * model.num_key_value_heads
+    hidden, inner = model.hidden_size, model.intermediate_size
+    numbers = 8 * hidden + 2 * heads * model.head_dim + 3 * inner
+    per_row = numbers * dtype.itemsize + 2 * hidden * 4
+    # The torch sampler works in fp64 with a few copies; the kernel on the logits as they are.
+    per_logit = dtype.itemsize if backend == "triton" else dtype.itemsize + 4 + 4 * 8
+    logits = scheduler.max_num_seqs * model.vocab_size * per_logit
+    activations = rows * per_row + logits
+    if backend != "triton":
+        activations += _TORCH_GATHERS
+    decode = scheduler.max_num_seqs * (per_row + model.vocab_size * dtype.itemsize)
+    return Working(activations, graphs * GRAPH_BYTES + (decode if graphs else 0), RESERVE_BYTES)

@@ -1,0 +1,57 @@
+"""`rlt-fsm bench` on a small model: its arms, its self-checks, its JSON and its mistakes."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from runner.cli import app
+
+SMALL = ["bench", "--model", "tiny", "--device", "cpu", "--shape", "tiny", "--width", "2",
+         "--repeats", "1", "--requests", "3"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def bench(*options):
+    return CliRunner().invoke(app, [*SMALL, *options])
+
+
+def test_every_arm_serves_the_same_requests_and_its_log_is_clean(tmp_path):
+    path = tmp_path / "bench.json"
+    arms = ["eager", "full", "adaptive", "full-sync", "no-refill", "log-off"]
+    ran = bench("--json", "--out", str(path), *(f"--arm={arm}" for arm in arms))
+    assert ran.exit_code == 0, ran.output
+    result = json.loads(ran.stdout)
+    assert result == json.loads(path.read_text(encoding="utf-8"))
+    assert [line["arm"] for line in result["arms"]] == arms
+    assert len({line["tokens"] for line in result["arms"]}) == 1
+    assert all(line["problems"] == [] for line in result["arms"])
+
+
+def test_the_table_has_a_row_for_each_arm():
+    ran = bench("--arm", "full", "--arm", "adaptive")
+    assert ran.exit_code == 0, ran.output
+    assert "self-checks: all well" in ran.stdout
+    assert [line.split("|")[3].strip() for line in ran.stdout.splitlines() if "tiny |" in line] == [
+        *("full", "adaptive")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--arm", "fast"], "--arm fast: must be one of eager, graphed, full"),
+        (["--shape", "9/9"], "--shape 9/9: must be one of 512/128"),
+        (["--arm", "graphed"], "--arm graphed needs a CUDA device"),
+        (["--requests", "0"], "--repeats and --requests must be at least 1"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_2(options, sentence):
+    ran = bench(*options)
+    assert ran.exit_code == 2
+    assert sentence in ran.stderr

@@ -1,0 +1,120 @@
+"""The fused loop, its buffers and short ways on a CPU: the kernels' twins behind the same code that
+launches kernels on a GPU.
+"""
+
+import pytest
+import torch
+from driving import Driver, completions, small_config, tiny_model
+
+import runner.torch_runner
+from rlt_fsm import Engine, EngineConfig, SamplingParams
+from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
+from runner.kernels import twins
+from runner.kernels.backend import TritonAttention
+from runner.torch_runner import TorchRunner
+
+PROMPTS = {"a": [5, 9, 2, 33, 17], "b": [7], "c": [1, 50, 3]}
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """Runners that start from here on take the device's way."""
+
+    def create(_name, cache, *, batch_invariant=False):
+        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
+
+    def begin():
+        monkeypatch.setattr(runner.torch_runner, "create_backend", create)
+        monkeypatch.setattr(runner.torch_runner, "resolve_backend", lambda *_: "triton")
+
+    return begin
+
+
+def served(how, **config):
+    driver = Driver(tiny_model(seed=2), small_config(**config), chunk=3)
+    lives = [
+        driver.add(name, prompt, max_tokens=6, min_loops=1, exit_threshold=0.7, logprobs=0, **own)
+        for (name, prompt), own in zip(
+            PROMPTS.items(), ({}, {"temperature": 0.8, "top_p": 0.9}, {"temperature": 1.2}),
+            strict=True,
+        )
+    ]  # fmt: skip
+    getattr(driver, how)(lives)
+    return completions(lives), [live.logprobs for live in lives]
+
+
+@pytest.mark.parametrize("batch_invariant", [False, True])
+@pytest.mark.parametrize("layout", ["last_exited", "shared"])
+@pytest.mark.parametrize("how", ["packed", "serial"])
+def test_tokens_depths_and_logprobs_are_those_of_the_general_way(
+    fused, layout, how, batch_invariant
+):
+    expected, expected_logprobs = served("packed", layout=layout)
+    fused()
+    got, logprobs = served(how, layout=layout, batch_invariant=batch_invariant)
+    assert got == expected
+    assert logprobs == [pytest.approx(own, abs=1e-4) for own in expected_logprobs]
+
+
+def test_fused_weights_are_the_models_own_and_survive_a_second_start(fused):
+    loaded = tiny_model(seed=2)
+    before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
+    fused()
+    for _ in range(2):
+        Driver(loaded)
+        after = loaded.model.state_dict()
+        assert list(after) == list(before)
+        assert all(torch.equal(after[name], before[name]) for name in before)
+    attention = loaded.model.model.layers[0].self_attn
+    storage = attention.q_proj.weight.untyped_storage()
+    assert attention.v_proj.weight.untyped_storage().data_ptr() == storage.data_ptr()
+
+
+def test_a_snapshot_returns_to_another_row_and_other_blocks(fused):
+    fused()
+
+    def run(*, moves):
+        driver = Driver(tiny_model(seed=2))
+        live = driver.add("a", PROMPTS["a"], max_tokens=4, min_loops=1, exit_threshold=0.7)
+        while not live.is_finished:
+            if moves:
+                driver.runner.park(live.spec, live.state_row)
+                driver.runner.offload(live.spec, live.block_table)
+                blocks = [block for plane in live.block_table for block in plane]
+                driver.runner._started.cache.keys[blocks] = float("nan")
+                live.state_row = (live.state_row + 1) % 4
+                live.block_table = tuple(reversed(live.block_table))
+                driver.runner.unpark(live.spec, live.state_row)
+                driver.runner.reload(live.spec, live.block_table)
+            driver.run([live])
+        return completions([live])
+
+    assert run(moves=True) == run(moves=False)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_engine_with_tickets_in_flight_gets_the_same_outputs(fused, is_async):
+    depths = {"a": (4, 2, 3, 2, 4), "b": (4, 4, 1, 2, 3), "c": (4, 1, 1, 1, 1)}
+
+    def outputs(execution):
+        config = EngineConfig(
+            scheduler=SchedulerConfig(max_num_seqs=2),
+            cache=CacheConfig(num_blocks=128, block_size=4),
+            execution=execution,
+            exit=ExitConfig(mode="trace"),
+        )
+        ends = {}
+        with Engine(TorchRunner(tiny_model(seed=2)), config) as engine:
+            for name, prompt in PROMPTS.items():
+                params = SamplingParams(
+                    max_tokens=5, min_loops=1, exit_depths=depths[name], temperature=0.7
+                )
+                engine.add_request(name, prompt, params)
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    ends[output.request_id] = (output.token_ids, output.exit_depths)
+        return ends
+
+    expected = outputs(ExecutionConfig())
+    fused()
+    assert outputs(ExecutionConfig(async_scheduling=is_async)) == expected
