@@ -124,7 +124,7 @@ class _Answer:
         self._why(wait, self._replay.at(seq=self._obstacles.telling_seq(wait)))
 
     def _why(self, wait: Wait, state: RunState) -> None:
-        self._say(self._obstacles.how_it_began(wait))
+        self._say(self._obstacles.how_it_began(wait), self._obstacles.lost_since(wait))
         if wait.work == ADMISSION:
             self._say(*self._obstacles.of_admission(wait, state))
         else:

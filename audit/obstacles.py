@@ -202,6 +202,11 @@ class Obstacles:
             return ""
         return f"In step {began.step} it {began.what}."
 
+    def lost_since(self, wait: Wait) -> str:
+        """What it gave up while it waited already."""
+        lost = [e for e in self._within(wait) if e.trigger in ("offload_resident", "rewind")]
+        return " ".join(f"In step {entry.step} it {entry.what}." for entry in lost[-MAX_CHANGES:])
+
     def what_changed(self, wait: Wait) -> str:
         """How the wait ended, and what had been given back before."""
         if wait.until_seq is None:

@@ -137,7 +137,8 @@ class Replay:
             self._restart(state)
             here = nearest
         if seq - here > max(self._leap_beyond, seq // LEAP_SHARE):
-            self._leap(seq - seq % self._every)
+            # Few are alive at the very end of a closed run: nothing is nearer to it than itself.
+            self._leap(seq if seq == self.last_seq else seq - seq % self._every)
         self._walk(seq)
 
     def _restart(self, state: RunState) -> None:

@@ -3,6 +3,7 @@
 The engine's mind: no tensors here. `runner` computes, `audit` verifies.
 """
 
+from .async_engine import AsyncEngine
 from .batch import Batch, BatchResult, ModelFacts, RequestSpec, Row, Runner
 from .config import (
     CacheConfig,
@@ -29,6 +30,7 @@ from .params import SamplingParams
 from .states import FinishReason, Operation, Outcome, RequestStatus, WorkKey
 
 __all__ = [
+    "AsyncEngine",
     "Batch",
     "BatchResult",
     "CacheConfig",

@@ -15,20 +15,23 @@ from .config import EngineConfig
 from .errors import LogError
 from .events import (
     Aborted,
+    BatchCompleted,
     BatchFailed,
     Enqueued,
     Fact,
     OutputSampled,
     Refused,
+    Rewound,
     RunClosed,
     RunOpened,
     RunRecovered,
+    Selected,
     Submitted,
     VerdictGiven,
 )
 from .log.port import EventRow, EventStore, LogReader
 from .replay import Recorded, recorded
-from .states import Outcome
+from .states import Outcome, WorkKey
 
 Name = tuple[str, int]  # request id, generation
 
@@ -60,12 +63,29 @@ class Answer(NamedTuple):
     note: str | None
 
 
+class Landed(NamedTuple):
+    """A batch that was settled: its `error` as recorded, None where it was completed. `was_taken`:
+    work went on after its submission, so the device had taken it.
+    """
+
+    step: int
+    error: str | None
+    was_taken: bool
+
+    def refusal_at(self, step: int) -> str | None:
+        """The class of the error where the device did not take the batch, submitted at `step`."""
+        if self.error is None or self.was_taken or self.step != step:
+            return None
+        return self.error.rpartition("kind=")[2]
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as its caller and its model saw it.
 
     `exits[name][idx]` is the exit depth of output idx, known once the token has left the loop, and
     so for tokens that were never sampled too. `failures[step]` names the class of the error with
-    which the device failed that step's batch. `outcome` is None for a run without its end.
+    which the device failed that step's batch. `landings[ticket]` tells, in the order of completion,
+    when each batch was settled. `outcome` is None for a run without its end.
     """
 
     config: EngineConfig
@@ -75,6 +95,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[Name, list[Answer]]
     exits: Mapping[Name, dict[int, int]]
     failures: Mapping[int, str]
+    landings: Mapping[int, Landed]
     has_verdicts: bool
     last_step: int
     outcome: Outcome | None
@@ -131,16 +152,33 @@ class _Reading:
         self._answers: dict[Name, list[Answer]] = {}
         self._exits: dict[Name, dict[int, int]] = {}
         self._failures: dict[int, str] = {}
+        self._landings: dict[int, Landed] = {}
+        self._taken: set[int] = set()  # tickets that some work followed
+        self._codas: dict[Name, int] = {}  # selected so far
+        self._coda_due: set[int] = set()  # refs
         self._has_verdicts = False
         self._outcome: Outcome | None = None
 
     def read(self, item: Recorded) -> None:
         """Take one fact in."""
-        fact, self.seq, self._last_step, _ = item
+        fact, self.seq, self._last_step, ticket = item
         match fact:
-            case Enqueued(ref, _, exit_depth) if exit_depth is not None:
-                name = self._names[ref]
-                self._exits[name][len(self._answers[name])] = exit_depth
+            case Enqueued(ref, work, exit_depth):
+                if ticket is not None:
+                    self._taken.add(ticket)
+                if work is WorkKey.DECODE_CODA and exit_depth is not None:
+                    name = self._names[ref]
+                    self._exits[name][self._codas[name]] = exit_depth
+                    self._coda_due.add(ref)
+            case Selected(ref) if ref in self._coda_due:
+                self._coda_due.discard(ref)
+                self._codas[self._names[ref]] += 1
+            case BatchCompleted() | BatchFailed():
+                assert ticket is not None, "a ticket fact names its ticket"
+                error = fact.reason if isinstance(fact, BatchFailed) else None
+                self._landings[ticket] = Landed(self._last_step, error, ticket in self._taken)
+                if error is not None:
+                    self._failures[self._last_step] = error.rpartition("kind=")[2]
             case OutputSampled(ref, idx, token_id, exit_depth, logprob, note):
                 name = self._names[ref]
                 self._answers[name].append(Answer(token_id, logprob, note))
@@ -155,12 +193,12 @@ class _Reading:
         match fact:
             case Submitted(ref, spec) | Refused(ref, spec):
                 name = self._names[ref] = spec.request_id, spec.generation
-                self._answers[name], self._exits[name] = [], {}
+                self._answers[name], self._exits[name], self._codas[name] = [], {}, 0
                 self._calls.append(Added(step, ref, spec))
             case Aborted(ref):
                 self._calls.append(AbortCalled(step, ref, self._names[ref]))
-            case BatchFailed(reason):
-                self._failures[step] = reason.rpartition("kind=")[2]
+            case Rewound(ref):
+                self._coda_due.discard(ref)
             case RunOpened():
                 self._opened = fact
             case RunClosed(outcome):
@@ -196,6 +234,7 @@ class _Reading:
             answers=self._answers,
             exits=self._exits,
             failures=self._failures,
+            landings=self._landings,
             has_verdicts=self._has_verdicts,
             last_step=self._last_step,
             outcome=self._outcome,

@@ -68,6 +68,9 @@ class _Redrive:
         for _ in range(self._max_steps):
             if not self._engine.has_unfinished_requests():
                 return
+            is_over = self._engine.current_step >= self._record.last_step
+            if is_over and not self._engine.state.unfinished:
+                return  # tickets of ended requests are in flight: closing waits for them
             self._step()
 
     def _step(self) -> None:

@@ -49,12 +49,17 @@ class Scheduler:
         return None
 
     def _fill(self, turn: Turn) -> list[Row]:
-        """Select rows for one batch, oldest pending work first, within seats and token budget."""
+        """Select rows for one batch, oldest pending work first, within seats and token budget.
+
+        The turn's first work leads: where it gets no row, the others do not run in its place.
+        """
         limits, is_async = self._state.config.scheduler, self._state.is_async
         ticket = self._state.next_ticket
         budget = limits.max_num_batched_tokens
         rows: list[Row] = []
         for key in turn.works:
+            if not rows and key is not turn.works[0]:
+                break
             queue = list(self._state.queues[key])
             for i, request in enumerate(queue):
                 if not budget or len(rows) >= limits.max_num_seqs:

@@ -24,6 +24,25 @@ from rlt_fsm.workload import load
 from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
 from .run_command import DEMO_PROMPTS, run_prompts, run_workload
+from .run_options import (
+    Database,
+    ExitThreshold,
+    Json,
+    MaxLoops,
+    MaxTokens,
+    MinLoops,
+    Model,
+    NoAudit,
+    Prompts,
+    Quiet,
+    Seed,
+    Settings,
+    Temperature,
+    TopK,
+    TopP,
+    WorkloadFile,
+)
+from .run_status import audit_progress
 from .simulate import MAX_STEPS, Failure, check_file
 from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
@@ -35,7 +54,7 @@ from .terminal import (
     log_to_stderr,
     mistakes_as_sentences,
     seed_range,
-    setting_pairs,
+    settings_of,
 )
 
 app = typer.Typer(
@@ -69,46 +88,6 @@ def _root(
         typer.echo(context.get_help())
 
 
-# ---- options of `run` --------------------------------------------------------------------------
-
-Model = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="demo, sim, a local folder or a hub id.  [default: demo, or the workload's own]",
-    ),
-]
-Prompts = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXT", help="A text to complete; repeat it.  [default: a few sums]"),
-]
-WorkloadFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Run this rlt-workload/1 file and check its expect."),
-]
-Database = Annotated[
-    str, typer.Option(metavar="FILE", help="The event log: a new run is added to it.")
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="SECTION.FIELD=VALUE", help="Change a field of the config; repeat it."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-NoAudit = Annotated[bool, typer.Option("--no-audit", help="Do not audit the log.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Most tokens to sample.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
-TopP = Annotated[float | None, typer.Option(help="Nucleus mass.")]
-TopK = Annotated[int | None, typer.Option(help="-1 is off.")]
-Seed = Annotated[int | None, typer.Option(help="Decides every draw.")]
-MinLoops = Annotated[int | None, typer.Option(help="Fewest loops of a token.")]
-MaxLoops = Annotated[int | None, typer.Option(help="Most loops of a token.")]
-ExitThreshold = Annotated[
-    float | None, typer.Option(help="Leave the loop at this exit probability; 1 is never.")
-]
-
-
 @app.command()
 def run(
     *,
@@ -119,6 +98,7 @@ def run(
     settings: Settings = None,
     json: Json = False,
     no_audit: NoAudit = False,
+    quiet: Quiet = False,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_p: TopP = None,
@@ -143,26 +123,29 @@ def run(
         "exit_threshold": exit_threshold,
     }
     given = {name: value for name, value in sampling.items() if value is not None}
-    log_to_stderr("warning")
-    with mistakes_as_sentences("the log keeps what happened"):
+    line = StatusLine(is_wanted=not quiet)
+    log_to_stderr("warning", line)
+    with mistakes_as_sentences("the log keeps what happened"), line:
         if ":memory:" in db or db == "sqlite://":
             raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
         if workload is not None:
             _refuse_beside_workload(prompt, given)
-            ran = _run_file(workload, model, settings or [], db)
+            ran = _run_file(workload, model, settings or [], db, line)
         else:
             params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), setting_pairs(settings or []))
-            ran = run_prompts(model or "demo", prompt or list(DEMO_PROMPTS), params, config, db=db)
-        ran, audit_line = _audited(ran, is_wanted=not no_audit)
+            config = override(EngineConfig(), settings_of(settings or []))
+            prompts = prompt or list(DEMO_PROMPTS)
+            ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
+        ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
     raise typer.Exit(_status(ran, has_expectations=workload is not None))
 
 
-def _run_file(path: str, model: str | None, settings: list[str], db: str) -> Ran:
+def _run_file(path: str, model: str | None, settings: list[str], db: str, line: StatusLine) -> Ran:
     loaded = load(path)
-    config = override(loaded.config, setting_pairs(settings))
-    return run_workload(replace(loaded, config=config, model=model or loaded.model), db=db)
+    config = override(loaded.config, settings_of(settings))
+    loaded = replace(loaded, config=config, model=model or loaded.model)
+    return run_workload(loaded, db=db, line=line)
 
 
 def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, object]) -> None:
@@ -175,14 +158,14 @@ def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, obj
 # ---- audit and status --------------------------------------------------------------------------
 
 
-def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
+def _audited(ran: Ran, line: StatusLine, *, is_wanted: bool) -> tuple[Ran, str]:
     """The run with its audit, and the line that tells people of it."""
     if not is_wanted:
         return ran, "not audited"
     import audit  # noqa: PLC0415  # no auditor where none is wanted
     from audit.invariants import ALL  # noqa: PLC0415  # the same
 
-    report = audit.verify(ran.db, run=ran.run_id)
+    report = audit.verify(ran.db, run=ran.run_id, progress=audit_progress(line))
     findings = [
         FindingLine(
             invariant=finding.invariant,
@@ -195,13 +178,13 @@ def _audited(ran: Ran, *, is_wanted: bool) -> tuple[Ran, str]:
         for finding in report.findings
     ]
     found = sum(sum(part.counts.values()) for part in report.runs)
-    line = (
+    told = (
         f"audit {report.verdict}: {report.events:,} events, "
         f"{len(ALL) + 1} invariants, {found:,} findings"  # ALL is without S13, the log's own
     )
     for part in report.runs:
-        line += "" if part.why is None else f" ({part.why})"
-    return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), line
+        told += "" if part.why is None else f" ({part.why})"
+    return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), told
 
 
 def _status(ran: Ran, *, has_expectations: bool) -> int:
@@ -254,8 +237,7 @@ def simulate(
     Example: rlt-fsm simulate --seeds 0:1000
     """
     log_to_stderr("critical")  # devices fail here on purpose
-    status = StatusLine()
-    with mistakes_as_sentences("nothing was written"):
+    with mistakes_as_sentences("nothing was written"), StatusLine() as status:
         if workload is not None:
             if seeds is not None:
                 raise RltError("--seeds does not go with --workload: the file says what runs")

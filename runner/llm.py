@@ -4,8 +4,8 @@ A facade: it finds a model, tokenizes, feeds the engine and puts text on its out
 scheduled or computed here.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +19,7 @@ from rlt_fsm.outputs import RequestOutput
 from rlt_fsm.params import SamplingParams
 
 from .loading import load_model
-from .progress import bar
+from .progress import bar, silent
 from .text import Tokenizer, load_tokenizer, text_so_far
 from .torch_runner import TorchRunner
 
@@ -36,6 +36,7 @@ class LLM:
         dtype: `auto` (bfloat16 on CUDA, float32 on a CPU), `float32`, `bfloat16` or `float16`.
         max_model_len: caps the context in tokens, and with it the KV pool.
         config: how the engine behaves.
+        show_progress: show a bar on stderr while graphs are captured, if that is a terminal.
 
     Raises:
         CheckpointError: the model cannot be found or used.
@@ -52,11 +53,13 @@ class LLM:
         dtype: str = "auto",
         max_model_len: int | None = None,
         config: EngineConfig | None = None,
+        show_progress: bool = True,
     ) -> None:
         loaded = load_model(model, device, dtype)
         assert loaded.folder is not None
         self.tokenizer: Tokenizer | None = load_tokenizer(loaded.folder)
-        runner = TorchRunner(loaded, max_model_len=max_model_len, progress=bar("capturing graphs"))
+        progress = bar("capturing graphs") if show_progress else silent
+        runner = TorchRunner(loaded, max_model_len=max_model_len, progress=progress)
         self._log = EventLog.memory() if db is None else EventLog.open(db)
         try:
             self.engine = Engine(runner, config, self._log)
@@ -81,21 +84,24 @@ class LLM:
             RltError: prompts and params do not go together, or the engine is busy.
         """
         request_ids = self._admit(prompts, params)
-        finished = {o.request_id: o for o in self._outputs(request_ids) if o.finished}
+        with closing(self._outputs(request_ids)) as outputs:
+            finished = {output.request_id: output for output in outputs if output.finished}
         return [self._with_text(finished[request_id]) for request_id in request_ids]
 
     def stream(
         self,
         prompts: str | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
-    ) -> Iterator[RequestOutput]:
+    ) -> Generator[RequestOutput, None, None]:
         """Yield every request's outputs so far, once per token; see `generate`.
 
         `request_id` tells the prompts apart: ids rise in the order of the prompts. Nothing runs
-        before the first output is asked for; closing the iterator aborts what is left.
+        before the first output is asked for. Whatever ends it early, closing it or an exception,
+        aborts what is left; a loop that is left is closed as soon as nobody holds the generator.
         """
-        for output in self._outputs(self._admit(prompts, params)):
-            yield self._with_text(output)
+        with closing(self._outputs(self._admit(prompts, params))) as outputs:
+            for output in outputs:
+                yield self._with_text(output)
 
     def close(self) -> None:
         """Abort what is live, seal the log and release the device. May be called twice."""
@@ -165,7 +171,7 @@ class LLM:
             )
         return self.tokenizer.encode(prompt)
 
-    def _outputs(self, request_ids: Sequence[str]) -> Iterator[RequestOutput]:
+    def _outputs(self, request_ids: Sequence[str]) -> Generator[RequestOutput, None, None]:
         """Step until all are finished; whatever ends this early aborts the rest."""
         unfinished = dict.fromkeys(request_ids)
         try:

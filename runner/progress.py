@@ -6,7 +6,7 @@ from typing import Final
 
 Progress = Callable[[int, int], None]
 
-_WIDTH: Final = 30
+_WIDTH: Final = 20
 
 
 def bar(label: str) -> Progress:
@@ -15,12 +15,17 @@ def bar(label: str) -> Progress:
     def show(done: int, total: int) -> None:
         if not sys.stderr.isatty():
             return
-        full = _WIDTH * done // total
-        line = f"\r{label} [{'#' * full}{'.' * (_WIDTH - full)}] {done}/{total}"
-        sys.stderr.write("\r\x1b[K" if done == total else line)
+        line = f"{label} {bar_of(done, total)} {done}/{total}"
+        sys.stderr.write(f"\r{' ' * len(line)}\r" if done == total else f"\r{line}")
         sys.stderr.flush()
 
     return show
+
+
+def bar_of(done: int, total: int) -> str:
+    """`[#####...............]`; full where there is nothing to do."""
+    full = _WIDTH * done // total if total else _WIDTH
+    return f"[{'#' * full}{'.' * (_WIDTH - full)}]"
 
 
 def silent(_done: int, _total: int) -> None:

@@ -5,7 +5,7 @@ step whose batch was failed. What the log does not hold (an output that the reco
 to) runs to full depth and is token 0, noted `unrecorded` in the new log.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -73,6 +73,7 @@ class Redrive:
             workload=_workload(self._record, self._config),
             verdicts=self._has_verdicts,
         )
+        runner.follow(lambda: engine.current_step)
         cut_off = redrive(engine, self._record, on_step=on_step)
         return Redriven(run_id=engine.run_id, unrecorded=runner.unrecorded, cut_off=cut_off)
 
@@ -93,7 +94,10 @@ class RecordedRunner:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._depths = record.model.depths
-        self._results: list[BatchResult] = []
+        self._results: dict[int, BatchResult] = {}  # by ticket, in the order of submission
+        self._place = {ticket: place for place, ticket in enumerate(record.landings)}
+        self._is_async = self._exits_late = False
+        self._step: Callable[[], int] = lambda: record.last_step
         self.unrecorded: dict[str, list[int]] = {}  # `id#generation` → output indices
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
@@ -102,39 +106,59 @@ class RecordedRunner:
         self.unrecorded.clear()
         planes = 1 if config.cache.layout == "shared" else self._depths
         facts = replace(self._record.model, planes=planes)
-        return facts, resolved(config, facts)
+        complete = resolved(config, facts)
+        self._is_async = complete.execution.async_scheduling
+        self._exits_late = complete.exit.mode == "ouro_delayed"
+        return facts, complete
 
     # ---- batches -----------------------------------------------------------------------------
 
+    def follow(self, step: Callable[[], int]) -> None:
+        """Whom to ask for the step that goes on: results come in the steps in which they came."""
+        self._step = step
+
     def submit(self, batch: Batch) -> None:
         """Look the answers up; raises an error of the recorded class where the device failed."""
-        failure = self._record.failures.get(batch.step)
+        landed = self._record.landings.get(batch.ticket)
+        if not self._is_async:
+            failure = self._record.failures.get(batch.step)
+        else:
+            failure = None if landed is None else landed.refusal_at(batch.step)
         if failure is not None:
             raise type(failure, (Exception,), {})("the recorded device failed this step's batch")
+        self._results[batch.ticket] = self._answered(batch)
+
+    def _answered(self, batch: Batch) -> BatchResult:
+        landed = self._record.landings.get(batch.ticket)
+        if self._is_async and landed is not None and landed.error is not None:
+            return BatchResult(batch.ticket, error=landed.error)
         if batch.operation is Operation.CODA:
-            self._results.append(self._sample(batch))
-        elif WorkKey.DECODE_RECURRENT in batch.works:
+            return self._sample(batch)
+        if WorkKey.DECODE_RECURRENT in batch.works:
             exits = [
                 row.work is WorkKey.DECODE_RECURRENT and self._leaves(row) for row in batch.rows
             ]
-            self._results.append(BatchResult(batch.ticket, exits=exits))
-        else:
-            self._results.append(BatchResult(batch.ticket))
+            return BatchResult(batch.ticket, exits=exits)
+        return BatchResult(batch.ticket)
 
     def collect(self) -> list[BatchResult]:
-        """All results, in submission order."""
+        """The results of this step; beyond the record, that of the oldest batch."""
         assert self._results, "collect() with nothing in flight would wait for ever"
-        return self.poll()
+        return self.poll() or [self._results.pop(min(self._results))]
 
     def poll(self) -> list[BatchResult]:
-        """The results that the recorded run had at this point."""
-        results, self._results = self._results, []
-        return results
+        """The results that the recorded run had by this step, in its order of completion."""
+        now = self._step()
+        landings = self._record.landings
+        due = [t for t in self._results if t in landings and landings[t].step <= now]
+        due.sort(key=self._place.__getitem__)
+        return [self._results.pop(ticket) for ticket in due]
 
     def _leaves(self, row: Row) -> bool:
         name = row.spec.request_id, row.spec.generation
         exit_depth = self._record.exits[name].get(row.output_idx, self._depths)
-        return row.loops_done + 1 >= exit_depth
+        told = 2 if self._exits_late else 1  # a late gate tells of the loop after this one
+        return row.loops_done + told >= exit_depth
 
     def _sample(self, batch: Batch) -> BatchResult:
         answers = [self._answer(row) for row in batch.rows]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rlt_fsm.batch import Runner
 from rlt_fsm.config import EngineConfig, validate
-from rlt_fsm.drive import DriveResult, Faults, OnStep, check, drive, require_drivable
+from rlt_fsm.drive import DriveResult, Faults, check, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.errors import RltError, WorkloadError
 from rlt_fsm.log import EventLog
@@ -23,7 +23,8 @@ from rlt_fsm.states import FinishReason
 from rlt_fsm.workload import FORMAT, Request, Workload, to_json
 
 from .console import OutputLine, Ran, Refusal, Summary
-from .progress import bar
+from .progress import bar, silent
+from .run_status import RunStatus
 from .sim import SimRunner
 from .terminal import StatusLine
 
@@ -43,26 +44,25 @@ class _Backend(NamedTuple):
     decode: Decode | None
 
 
-def run_workload(workload: Workload, *, db: str) -> Ran:
-    """Run a workload on the model that it names and compare with its `expect`.
+def run_workload(workload: Workload, *, db: str, line: StatusLine) -> Ran:
+    """Run a workload on the model that it names and compare with its `expect`; `line` tells how
+    far it is.
 
     Raises:
         RltError: the workload, its model, its config or the log cannot be used.
     """
     validate(workload.config)
-    backend = _sim(workload) if workload.model == SIM else _torch(workload)
+    backend = _sim(workload) if workload.model == SIM else _torch(workload, line)
     workload = backend.workload
     require_drivable(workload, can_fail=backend.faults is not None)
-    line = StatusLine()
-    on_step = _shown_on(line, len(workload.requests))
     with (
         EventLog.open(db) as log,
         Engine(backend.runner, workload.config, log, workload=to_json(workload)) as engine,
     ):
+        on_step = RunStatus(line, engine, len(workload.requests))
         started = time.monotonic()
         result = drive(engine, workload, runner_faults=backend.faults, on_step=on_step)
         seconds = time.monotonic() - started
-        line.clear()
         batches, run_id = engine.state.next_ticket, engine.run_id
     outputs = _driven_outputs(result, backend.decode)
     summary = _summary(outputs, steps=result.steps, batches=batches, seconds=seconds)
@@ -77,21 +77,27 @@ def run_workload(workload: Workload, *, db: str) -> Ran:
 
 
 def run_prompts(
-    model: str, prompts: Sequence[str], params: SamplingParams, config: EngineConfig, *, db: str
+    model: str,
+    prompts: Sequence[str],
+    params: SamplingParams,
+    config: EngineConfig,
+    *,
+    db: str,
+    line: StatusLine,
 ) -> Ran:
-    """Complete texts with a model; the sim reads their UTF-8 bytes as tokens.
+    """Complete texts with a model; the sim reads their UTF-8 bytes as tokens. `line` tells how far
+    it is.
 
     Raises:
         RltError: a prompt, its parameters, the model, the config or the log cannot be used.
     """
     validate(config)
     if model == SIM:
-        return _simulated_prompts(prompts, params, config, db=db)
+        return _simulated_prompts(prompts, params, config, db=db, line=line)
     from .llm import LLM  # noqa: PLC0415  # torch loads only where a model is used
 
-    line = StatusLine()
-    on_step = _shown_on(line, len(prompts))
-    with LLM(model, db=db, config=config) as llm:
+    with LLM(model, db=db, config=config, show_progress=line.is_watched) as llm:
+        on_step = RunStatus(line, llm.engine, len(prompts))
         started = time.monotonic()
         last: dict[str, RequestOutput] = {}
         ended = 0
@@ -100,7 +106,6 @@ def run_prompts(
             ended += output.finished
             on_step(llm.engine.current_step, ended)
         seconds = time.monotonic() - started
-        line.clear()
         steps, batches = llm.engine.current_step, llm.engine.state.next_ticket
         run_id = llm.engine.run_id
     in_order = sorted(last.values(), key=lambda output: int(output.request_id))
@@ -119,12 +124,6 @@ def run_prompts(
     return Ran(outputs=outputs, summary=summary, audit=None, db=db, run_id=run_id)
 
 
-def _shown_on(line: StatusLine, requests: int) -> OnStep:
-    return lambda steps, ended: line.show(
-        f"step {steps:,}, {ended:,} of {requests:,} requests ended"
-    )
-
-
 # ---- models ------------------------------------------------------------------------------------
 
 
@@ -139,7 +138,7 @@ def _sim(workload: Workload) -> _Backend:
     return _Backend(runner, runner, workload, None)
 
 
-def _torch(workload: Workload) -> _Backend:
+def _torch(workload: Workload, line: StatusLine) -> _Backend:
     """A real model samples its own tokens: nothing can be scripted, and its size is its own."""
     if any(request.eos_at or request.stop_at for request in workload.requests):
         raise WorkloadError("'eos_at' and 'stop_at' script the sim: use model sim")
@@ -155,18 +154,25 @@ def _torch(workload: Workload) -> _Backend:
         max_model_len=loaded.config.max_position_embeddings,
     )
     decode = None if tokenizer is None else tokenizer.decode
-    return _Backend(TorchRunner(loaded, progress=bar("capturing graphs")), None, fitted, decode)
+    progress = bar("capturing graphs") if line.is_watched else silent
+    return _Backend(TorchRunner(loaded, progress=progress), None, fitted, decode)
 
 
 def _simulated_prompts(
-    prompts: Sequence[str], params: SamplingParams, config: EngineConfig, *, db: str
+    prompts: Sequence[str],
+    params: SamplingParams,
+    config: EngineConfig,
+    *,
+    db: str,
+    line: StatusLine,
 ) -> Ran:
     """Byte b is token b + 1: 0 is the sim's EOS."""
     requests = tuple(
         Request(id=str(i), prompt=tuple(b + 1 for b in prompt.encode()), params=params)
         for i, prompt in enumerate(prompts)
     )
-    ran = run_workload(Workload(format=FORMAT, config=config, requests=requests), db=db)
+    workload = Workload(format=FORMAT, config=config, requests=requests)
+    ran = run_workload(workload, db=db, line=line)
     for refusal in ran.summary.refused:
         raise RltError(f"request {refusal.request_id!r} refused: {refusal.message}")
     outputs = [replace(output, prompt=prompts[int(output.request_id)]) for output in ran.outputs]

@@ -5,10 +5,13 @@ Results are printed by the consoles (`console.py`, `simulate_console.py`), not h
 audit is inconclusive.
 """
 
+import math
+import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Self, TextIO
 
 import structlog
 import typer
@@ -18,6 +21,7 @@ from rlt_fsm.errors import ConfigError, RltError
 OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 SHOW_PROGRESS_AFTER_S = 2.0
 _REFRESH_S = 0.1
+_COLUMNS = 80  # where the terminal does not say
 
 
 @contextmanager
@@ -33,13 +37,37 @@ def mistakes_as_sentences(interrupted: str) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def log_to_stderr(level: str) -> None:
-    """Log lines of `level` and worse, one each: results are on stdout and in the event log."""
+def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+    """What `--set SECTION.FIELD=VALUE` asks for, by field; ConfigError for a pair without `=`."""
+    settings = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
+        settings[path.strip()] = value.strip()
+    return settings
+
+
+def log_to_stderr(level: str, line: "StatusLine | None" = None) -> None:
+    """Log lines of `level` and worse, one each: results are on stdout and in the event log.
+
+    A status line makes room for them. They are coloured on a terminal, unless NO_COLOR is set.
+    """
+
+    def make_room(
+        _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        if line is not None:
+            line.clear()
+        return event
+
+    has_colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             _error_in_one_line,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            make_room,
+            structlog.dev.ConsoleRenderer(colors=has_colors),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
@@ -52,21 +80,6 @@ def _error_in_one_line(
     if event.pop("exc_info", None):
         event["error"] = repr(sys.exc_info()[1])
     return event
-
-
-def setting_pairs(settings: list[str]) -> dict[str, str]:
-    """`SECTION.FIELD=VALUE` texts as a mapping.
-
-    Raises:
-        ConfigError: a text of another form.
-    """
-    pairs = {}
-    for setting in settings:
-        path, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: must be SECTION.FIELD=VALUE")
-        pairs[path.strip()] = value.strip()
-    return pairs
 
 
 def seed_range(text: str, most: int) -> range:
@@ -82,27 +95,56 @@ def seed_range(text: str, most: int) -> range:
 
 
 class StatusLine:
-    """A line on stderr for a person who waits; silent elsewhere and in the first seconds."""
+    """A line on stderr for a person who waits; silent elsewhere and in the first seconds.
 
-    def __init__(self) -> None:
-        self._is_watched = sys.stderr.isatty()
-        self._started = self._shown_at = time.monotonic()
-        self._is_shown = False
+    It is no wider than the terminal and made of plain characters: no colours, no codes. Leaving
+    `with` takes it away.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_wanted: bool = True,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self.is_watched = is_wanted and self._stream.isatty()
+        self._clock = clock
+        self._due_at = clock() + SHOW_PROGRESS_AFTER_S if self.is_watched else math.inf
+        self._columns_shown = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `show` would show anything now: ten times a second at most."""
+        return self.is_watched and self._clock() >= self._due_at
 
     def show(self, text: str) -> None:
-        """Show where things are, ten times a second at most."""
-        if not self._is_watched:
+        """Show where things are, if it is due."""
+        if not self.is_due:
             return
-        now = time.monotonic()
-        if now - self._started < SHOW_PROGRESS_AFTER_S or now - self._shown_at < _REFRESH_S:
-            return
-        self._shown_at, self._is_shown = now, True
-        sys.stderr.write(f"\r{text}\x1b[K")
-        sys.stderr.flush()
+        self._due_at = self._clock() + _REFRESH_S
+        text = text[: self._columns() - 1]  # a full line would wrap, and could not be taken away
+        self._write(text.ljust(self._columns_shown))
+        self._columns_shown = len(text)
 
     def clear(self) -> None:
         """Take the line away."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._is_shown = False
+        if self._columns_shown:
+            self._write(" " * self._columns_shown + "\r")
+            self._columns_shown = 0
+
+    def _write(self, text: str) -> None:
+        self._stream.write(f"\r{text}")
+        self._stream.flush()
+
+    def _columns(self) -> int:
+        with suppress(OSError):
+            return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+        return _COLUMNS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.clear()

@@ -28,7 +28,7 @@ from audit.shrinking.observers import (
 from audit.shrinking.symptoms import Symptom, findings_of
 from audit.words import counted
 from rlt_fsm.errors import LogUnavailable
-from rlt_fsm.log import EventLog
+from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import EventStore
 
 from .common import ProgressLine, mistakes_in_one_sentence, print_json, settings_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rlt_fsm.errors import WorkloadError
-from rlt_fsm.log import EventLog
+from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import EventStore
 
 from ..comparing.runs import Code

@@ -8,6 +8,7 @@ from random import Random
 from rlt_fsm import ConfigError, Engine, EventLog, RequestRefused, SamplingParams
 from rlt_fsm.config import from_mapping, validate
 from rlt_fsm.log.port import MoveRow
+from rlt_fsm.workload import Completion
 from runner.sim import SimRunner
 
 MAX_STEPS = 5000
@@ -54,15 +55,21 @@ def any_config(random: Random) -> dict[str, dict[str, object]]:
     return config
 
 
-def random_run(seed: int, *, whole_scheduler: bool, log: EventLog | None = None) -> EventLog | None:
+def random_run(
+    seed: int, *, whole_scheduler: bool, is_async: bool = False, log: EventLog | None = None
+) -> EventLog | None:
     """Run one workload to its end; None where its config is refused."""
     random = Random(seed)
     config = (any_config if whole_scheduler else foundation_config)(random)
+    completion = None
+    if is_async:
+        config.setdefault("execution", {}).update(async_scheduling=True, max_in_flight=1 + seed % 5)
+        completion = Completion(order="random", seed=seed, max_delay=seed % 4)
     try:
         validate(from_mapping(config))
     except ConfigError:
         return None
-    runner = SimRunner()
+    runner = SimRunner(completion=completion)
     log = EventLog.memory() if log is None else log
     with Engine(runner, from_mapping(config), log) as engine:
         _drive(engine, runner, random)

@@ -52,15 +52,16 @@ def _throw_away(self, victim, requester):
 ABORTS_KEEP_THEIR_SLOT = Patch(
     "rlt_fsm.engine", "Engine", "_abort",
     '''
+_abort_rightly = Engine._abort
+
+
 def _abort_and_keep(self, request):
-    """An abort that never retires a request with a slot, not even when the engine closes."""
-    if request.status == "FINISHED":
+    """An abort that never retires a request with a slot."""
+    if request.slot != "HELD":
+        _abort_rightly(self, request)
         return
-    has_slot = request.slot == "HELD"
     self._recorder.record(Aborted(request.ref))
     self._pending.append(output_of(request))
-    if not has_slot:
-        self._retire([request])
 ''',
 )  # fmt: skip
 PREEMPTED_GO_LAST = Patch(

@@ -43,6 +43,16 @@ def test_random_workloads_of_the_whole_scheduler_are_clean(seed: int) -> None:
     assert report.ok
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.integers(min_value=0, max_value=2**32))
+def test_random_asynchronous_workloads_of_the_whole_scheduler_are_clean(seed: int) -> None:
+    log = random_run(seed, whole_scheduler=True, is_async=True)
+    assume(log is not None)
+    report = audit.verify(log)
+    assert report.findings == []
+    assert report.ok
+
+
 def test_random_workloads_make_every_kind_of_event_and_all_are_clean() -> None:
     seen: Counter[str] = Counter()
     for seed in range(120):

@@ -20,12 +20,11 @@ from rlt_fsm.errors import RltError
 
 STOPS = """
 
-def _stop(self, result):
-    raise SystemError("this revision stops at its first batch")
-
-
-def interpret(state, recorder, batch, result):
+def _stop(self, batch, result):
     raise AssertionError("this revision stops at its first batch")
+
+
+Interpreter.complete = _stop
 """
 WORKLOAD = {
     "format": "rlt-workload/1",

@@ -20,10 +20,14 @@ from runner.sim import SimRunner
 SEEDS = range(40)
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_state_from_the_log_is_the_engines_after_every_call(seed: int) -> None:
+def test_the_state_from_the_log_is_the_engines_after_every_call(
+    seed: int,
+    is_async: bool,  # noqa: FBT001  # one case of two
+) -> None:
     with live_states() as states:
-        log = random_run(seed, whole_scheduler=True)
+        log = random_run(seed, whole_scheduler=True, is_async=is_async)
     if log is None:
         return
     with audit.replay(log) as replay:

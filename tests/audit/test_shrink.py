@@ -36,6 +36,7 @@ LEAKING = {
         for i in range(5)
     ],
     "actions": [{"at": 9, "abort": "r1"}, {"at": 3, "fail": True}, {"at": 20, "abort": "r4"}],
+    "expect": {"max_steps": 120},
 }
 PREEMPTING = {
     "format": "rlt-workload/1",

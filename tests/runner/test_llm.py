@@ -1,5 +1,7 @@
 """The facade: order, text, streams, refusals that leave nothing behind, and the log it writes."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from driving import tiny_model
@@ -47,6 +49,20 @@ def byte_folder(tmp_path):
     save_checkpoint(tmp_path / "bytes", config, model)
     (tmp_path / "bytes" / "tokenizer_config.json").write_bytes(msgspec.json.encode(DESCRIPTION))
     return tmp_path / "bytes"
+
+
+def aborts(llm):
+    """How many requests the log says were aborted."""
+    reader = llm.engine.log.reader()
+    moves = {row.move: row.trigger for row in reader.moves(1)}
+    return [moves[row[5]] for row in reader.events(1)].count("abort")
+
+
+def nothing_is_left(llm):
+    return (
+        not llm.engine.has_unfinished_requests()
+        and llm.engine.state.pool.free == llm.engine.config.cache.num_blocks
+    )
 
 
 def reference_completions(folder, prompts, params):
@@ -107,13 +123,29 @@ def test_a_stop_token_stays_in_token_ids_and_out_of_the_text(byte_folder):
         assert output.text == llm.tokenizer.decode(free.token_ids[:first])
 
 
-def test_a_stream_yields_every_token_of_every_prompt_as_it_comes(folder):
-    with LLM(folder, device="cpu", config=CONFIG) as llm:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stream_yields_every_token_of_every_prompt_as_it_comes(folder, is_async):
+    execution = ExecutionConfig(async_scheduling=is_async)
+    config = msgspec.structs.replace(CONFIG, execution=execution)
+    with LLM(folder, device="cpu", config=config) as llm:
         seen = {}
-        for output in llm.stream([[5, 6], [7]], SamplingParams(max_tokens=3)):
-            seen.setdefault(output.request_id, []).append(len(output.token_ids))
-        assert list(seen.values()) == [[1, 2, 3], [1, 2, 3]]
+        for output in llm.stream([[5, 6], [7]], SamplingParams(max_tokens=5)):
+            seen.setdefault(output.request_id, []).append(output)
         assert sorted(seen, key=int) == list(seen)
+        for outputs in seen.values():
+            assert [len(output.token_ids) for output in outputs] == [1, 2, 3, 4, 5]
+            assert [output.finished for output in outputs] == [False] * 4 + [True]
+            assert [o.token_ids for o in outputs] == [
+                outputs[-1].token_ids[:n] for n in range(1, 6)
+            ]
+
+
+def test_the_text_of_a_stream_only_grows(byte_folder):
+    with LLM(byte_folder, device="cpu") as llm:
+        params = SamplingParams(max_tokens=12, temperature=1.0, ignore_eos=True)
+        texts = [output.text for output in llm.stream("hi", params)]
+    assert len(texts) == 12
+    assert all(after.startswith(before) for before, after in pairwise(texts))
 
 
 def test_a_stream_that_is_closed_early_aborts_what_is_left(folder):
@@ -121,9 +153,55 @@ def test_a_stream_that_is_closed_early_aborts_what_is_left(folder):
         stream = llm.stream([[5, 6], [7]], SamplingParams(max_tokens=50))
         next(stream)
         stream.close()
-        assert not llm.engine.has_unfinished_requests()
-        assert llm.engine.state.pool.free == llm.engine.config.cache.num_blocks
+        assert nothing_is_left(llm)
+        assert aborts(llm) == 2
         assert len(llm.generate([[5]])) == 1
+
+
+def test_an_exception_in_the_loop_that_reads_a_stream_aborts_what_is_left(folder):
+    def read(llm):
+        for _ in llm.stream([[5, 6], [7], [8]], SamplingParams(max_tokens=50)):
+            raise ZeroDivisionError
+
+    with LLM(folder, device="cpu", config=CONFIG) as llm:
+        with pytest.raises(ZeroDivisionError):
+            read(llm)
+        assert nothing_is_left(llm)
+        assert aborts(llm) == 3
+
+
+def test_a_tokenizer_that_fails_aborts_the_stream_whose_text_it_could_not_make(byte_folder):
+    class Failing:
+        def decode(self, _token_ids):
+            raise ValueError("no such token")
+
+    with LLM(byte_folder, device="cpu") as llm:
+        llm.tokenizer = Failing()
+        stream = llm.stream([[5, 6], [7]], SamplingParams(max_tokens=9, ignore_eos=True))
+        with pytest.raises(ValueError, match="no such token") as caught:
+            next(stream)
+        assert nothing_is_left(llm), caught  # while the error, and every frame of it, is held
+        assert aborts(llm) == 2
+        assert list(stream) == []
+
+
+def test_a_stream_of_a_closed_llm_says_so_and_closes_quietly(folder):
+    with LLM(folder, device="cpu", config=CONFIG) as llm:
+        read_on = llm.stream([[5, 6]], SamplingParams(max_tokens=50))
+        next(read_on)
+    assert aborts(llm) == 1
+    with pytest.raises(EngineClosed):
+        next(read_on)
+    read_on.close()
+
+
+def test_a_second_stream_is_refused_and_the_first_goes_on(folder):
+    with LLM(folder, device="cpu", config=CONFIG) as llm:
+        first = llm.stream([[5, 6]], SamplingParams(max_tokens=5))
+        next(first)
+        with pytest.raises(RltError, match="busy"):
+            next(llm.stream([[7]]))
+        assert len(list(first)) == 4
 
 
 def test_one_refused_prompt_means_that_none_is_run(folder):
