@@ -64,6 +64,8 @@ class Preemption:
             return Room.FREE
         if self._state.is_async and self._retiring():
             return Room.RETIRING
+        if not self._yields:
+            return Room.NONE
         if self._slot_victim(requester) is not None:
             return Room.FREE
         if self._state.is_async and any(
@@ -94,11 +96,7 @@ class Preemption:
 
     def _may_yield(self, victim: Request, requester: Request) -> bool:
         """Whether a running request may lose its slot to a strictly more urgent one."""
-        return (
-            self._yields
-            and victim.status == "ACTIVE"
-            and victim.order_key[0] > requester.order_key[0]
-        )
+        return victim.status == "ACTIVE" and victim.order_key[0] > requester.order_key[0]
 
     # ---- blocks ------------------------------------------------------------------------------
 

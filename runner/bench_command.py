@@ -3,7 +3,7 @@
 A part of the composition root `cli.py`; what is measured lives in `bench/`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +11,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from rlt_fsm.log import EventLog
+
+from .simulate_check import Failure
 from .terminal import NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
 
+Judge = Callable[[EventLog], Sequence[Failure]]
 Model = Annotated[str, typer.Option(metavar="NAME", help="ouro-1.4b or tiny; random weights.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda[:N].")]
 Arms = Annotated[
@@ -40,8 +44,8 @@ Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write the figures
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
-    """The command; `verdict` audits the log of an arm."""
+def make_bench(judge: Judge) -> Callable[..., None]:
+    """The command; `judge` audits the log of an arm."""
 
     def bench(
         *,
@@ -80,7 +84,7 @@ def make_bench(verdict: Callable[[Path], str]) -> Callable[..., None]:
                 requests=requests,
                 steps=not no_steps,
             )
-            result = run_plan(plan, verdict, status.show, partial(_keep, out))
+            result = run_plan(plan, judge, status.show, partial(_keep, out))
             status.clear()
         typer.echo(_as_json(result) if json else as_text(result))
         has_failed = any(line.problems for line in result.arms)

@@ -6,7 +6,6 @@ Exit statuses are in `terminal.py`.
 
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -274,12 +273,6 @@ def _judge(log: EventLog) -> list[Failure]:
     return failures + [Failure(kind="inconclusive", message=why or "no run") for why in whys]
 
 
-def _verdict(db: Path) -> str:
-    import audit  # noqa: PLC0415  # no auditor where none is wanted
-
-    return audit.verify(str(db)).verdict
-
-
-app.command()(make_bench(_verdict))
+app.command()(make_bench(_judge))
 if __name__ == "__main__":
     main()

@@ -6,9 +6,11 @@ and what a replay needs, lives here.
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 import torch
+from torch.cuda import Stream
 
 from .progress import Progress, silent
 
@@ -59,12 +61,13 @@ class DecodeGraphs:
         """Capture every step at every bucket, the largest first, so that smaller ones reuse its
         memory. The steps' inputs must be padding throughout: captures warm up by running.
         """
+        stream = _capture_stream(self._device)
         pool, total, done = None, len(steps) * len(self._buckets), 0
         for bucket in reversed(self._buckets):
             for name, step in steps.items():
                 graph = torch.cuda.CUDAGraph()
-                self._warm_up(step, bucket)
-                with torch.cuda.graph(graph, pool=pool):
+                self._warm_up(step, bucket, stream)
+                with torch.cuda.graph(graph, pool=pool, stream=stream):
                     step(bucket)
                 pool = pool or graph.pool()
                 self._graphs[name, bucket] = graph
@@ -72,9 +75,14 @@ class DecodeGraphs:
                 progress(done, total)
         torch.cuda.synchronize(self._device)
 
-    def _warm_up(self, step: Callable[[int], object], bucket: int) -> None:
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
+    def _warm_up(self, step: Callable[[int], object], bucket: int, stream: Stream) -> None:
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
             step(bucket)
         torch.cuda.current_stream(self._device).wait_stream(stream)
+
+
+@cache
+def _capture_stream(device: torch.device) -> Stream:
+    """One for all captures of a process: the library keeps a workspace for each stream it meets."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's

@@ -5,6 +5,7 @@ Nothing waits for the device but the results that decide: who may leave, and whi
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -164,13 +165,17 @@ class DeviceExecutor(Executor):
         )
         self._launch("coda", count)
         wanted = [row.spec.params.logprobs is not None for row in rows]
-
-        def finish(tokens: list[int], values: list[float]) -> BatchResult:
-            logprobs = [v if asked else None for v, asked in zip(values, wanted, strict=True)]
-            return BatchResult(batch.ticket, token_ids=tokens, logprobs=logprobs)
-
         own = slice(0, len(rows))
-        return Pending(batch.ticket, finish, self._outputs.tokens[own], self._outputs.logprobs[own])
+        tokens, logprobs = self._outputs.tokens[own], self._outputs.logprobs[own]
+        if not any(wanted):
+            nothing: list[float | None] = [None] * len(rows)
+            return Pending(batch.ticket, partial(_sampled, batch.ticket, nothing), tokens)
+
+        def finish(ids: list[int], values: list[float]) -> BatchResult:
+            told = [v if asked else None for v, asked in zip(values, wanted, strict=True)]
+            return _sampled(batch.ticket, told, ids)
+
+        return Pending(batch.ticket, finish, tokens, logprobs)
 
     def _keep_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -261,22 +266,5 @@ def _sampling(row: Row) -> tuple[float, float, int, int, int]:
     return params.temperature, params.top_p, params.top_k, params.seed, row.output_idx
 
 
-def start_device_executor(
-    model: OuroModel,
-    cache: KVCache,
-    attention: TritonAttention,
-    resident: ResidentState,
-    options: Options,
-    *,
-    max_model_len: int,
-) -> DeviceExecutor:
-    """Fuse the weights, give the block tables all the room they can need, and take the buffers."""
-    pages = -(-max_model_len // cache.geometry.block_size)
-    attention.tables.reserve(resident.hidden.shape[0], pages)
-    loop = FusedLoop(
-        model,
-        attention.kernels,
-        positions=max_model_len,
-        batch_invariant=options.one_row_per_call,
-    )
-    return DeviceExecutor(model, cache, attention, resident, options, loop)
+def _sampled(ticket: int, logprobs: list[float | None], token_ids: list[int]) -> BatchResult:
+    return BatchResult(ticket, token_ids=token_ids, logprobs=logprobs)

@@ -126,14 +126,15 @@ class KVCache:
         Raises:
             KVCacheError: no page, or history that was never written; nothing was counted.
         """
-        size = self.geometry.block_size
-        for span in spans:
-            if span.start >= len(span.table[0]) * size:
-                raise KVCacheError(f"{_name(span.owner)}: no page for position {span.start}")
-            if span.start > (written := self.frontier(span.owner, span.depth)):
-                raise self._no_history(span.owner, span.depth, span.start, written)
-        for span in spans:
-            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
+        size, is_shared = self.geometry.block_size, self.geometry.planes == 1
+        written = self._written
+        for owner, table, depth, start, _, _ in spans:
+            if start >= len(table[0]) * size:
+                raise KVCacheError(f"{_name(owner)}: no page for position {start}")
+            if start > (frontier := written.frontier(owner, 0 if is_shared else depth)):
+                raise self._no_history(owner, depth, start, frontier)
+        for owner, _, depth, start, end, _ in spans:
+            written.extend(owner, 0 if is_shared else depth, start, end)
 
     # ---- a request as a whole ----------------------------------------------------------------
 

@@ -4,10 +4,10 @@ A facade: it finds a model, tokenizes, feeds the engine and puts text on its out
 scheduled or computed here.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from .text import Tokenizer, load_tokenizer, text_so_far
 from .torch_runner import TorchRunner
 
 Prompt = str | Sequence[int]
+T = TypeVar("T")
 
 
 class LLM:
@@ -146,10 +147,12 @@ class LLM:
     ) -> list[tuple[list[int], SamplingParams]]:
         if isinstance(prompts, str):
             prompts = [prompts]
+        prompts = _listed("prompts", prompts)
         if params is None:
             params = SamplingParams()
         if isinstance(params, SamplingParams):
             params = [params] * len(prompts)
+        params = _listed("params", params)
         if len(params) != len(prompts):
             raise RltError(
                 f"{len(params)} params for {len(prompts)} prompts: give one for all, or one each"
@@ -157,9 +160,9 @@ class LLM:
         return [(self._tokens(p), own) for p, own in zip(prompts, params, strict=True)]
 
     def _tokens(self, prompt: Prompt) -> list[int]:
-        if isinstance(prompt, int):
+        if not isinstance(prompt, Iterable):
             raise RltError(
-                f"prompts holds the number {prompt}: a prompt of token ids is a list of its own, "
+                f"prompts holds {prompt!r}: a prompt of token ids is a list of its own, "
                 "[[1, 2, 3]] rather than [1, 2, 3]"
             )
         if not isinstance(prompt, str):
@@ -169,7 +172,12 @@ class LLM:
                 "this model's folder has no tokenizer.json, so texts cannot be read: give token "
                 "ids instead"
             )
-        return self.tokenizer.encode(prompt)
+        try:
+            return self.tokenizer.encode(prompt)
+        except UnicodeEncodeError as error:
+            raise RltError(
+                f"the prompt {prompt!r} holds half of a surrogate pair, which is no text: drop it"
+            ) from error
 
     def _outputs(self, request_ids: Sequence[str]) -> Generator[RequestOutput, None, None]:
         """Step until all are finished; whatever ends this early aborts the rest."""
@@ -200,3 +208,11 @@ class LLM:
         shown = output.token_ids[:-1] if output.finish_reason == "stop" else output.token_ids
         text = text_so_far(self.tokenizer, shown, is_final=output.finished)
         return replace(output, text=text)
+
+
+def _listed(name: str, given: Iterable[T]) -> Sequence[T]:
+    """What a caller gave as a list; a text or a mapping is none."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        kind = type(given).__name__
+        raise RltError(f"{name} is of type {kind}: give one for all, or a list with one each")
+    return list(given)

@@ -54,6 +54,8 @@ def find_model(model: str | Path) -> Path:
     Raises:
         CheckpointError: neither a folder nor a hub id that can be fetched.
     """
+    if not isinstance(model, str | Path) or not str(model):
+        raise CheckpointError(f"model={model!r}: give 'demo', a folder or a hub id")
     if model == DEMO:
         return DEMO_FOLDER
     folder = Path(model).expanduser()
@@ -119,6 +121,7 @@ def resolve_context(asked: int | None, most: int) -> int:
     """The context in tokens: what is asked for, or the model's own."""
     if asked is None:
         return most
-    if not 1 <= asked <= most:
-        raise ConfigError(f"max_model_len={asked}: must be in [1, {most}], the model's context")
+    is_whole = isinstance(asked, int) and not isinstance(asked, bool)
+    if not is_whole or not 1 <= asked <= most:
+        raise ConfigError(f"max_model_len={asked!r}: must be in [1, {most}], the model's context")
     return asked

@@ -17,7 +17,8 @@ from rlt_fsm.errors import ConfigError
 from rlt_fsm.oplog import logger
 
 from .attention import AttentionBackend, create_backend, resolve_backend
-from .device_executor import DeviceExecutor, start_device_executor
+from .device_executor import DeviceExecutor
+from .device_start import start_device_executor
 from .execution import Executor, Options
 from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, KVGeometry, Pages

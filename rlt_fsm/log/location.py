@@ -1,5 +1,6 @@
 """Where a log is: a path or a URL turned into what SQLAlchemy opens, and checks before opening."""
 
+import os
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -27,9 +28,13 @@ def locate(url_or_path: str | Path, *, read_only: bool) -> Location:
     Raises:
         LogUnavailable: the URL is none, or names a database that this version does not write.
     """
+    if not isinstance(url_or_path, str | os.PathLike):
+        raise LogUnavailable(f"the log's path is {url_or_path!r}: give a text or a Path")
     text = str(url_or_path)
     if not text:
         raise LogUnavailable("the log's path is empty: give the path of an SQLite file")
+    if not _is_encodable(text):
+        raise LogUnavailable(f"{text!r}: no file can have this name: give another path")
     url = _parse(text) if "://" in text else URL.create("sqlite", database=text)
     database = url.database
     if url.drivername not in _DRIVERS or not database:
@@ -46,6 +51,14 @@ def locate(url_or_path: str | Path, *, read_only: bool) -> Location:
     return Location(text, path, url)
 
 
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which no driver takes
+        return False
+    return "\0" not in text
+
+
 def _parse(text: str) -> URL:
     try:
         return make_url(text)
@@ -59,7 +72,11 @@ def check_place(place: Location, *, read_only: bool) -> None:
     Raises:
         LogUnavailable: a folder, a missing file to read, or a file in a missing folder.
     """
-    if place.path.is_dir():
+    try:
+        is_folder = place.path.is_dir()
+    except OSError as error:  # a name beyond all limits
+        raise LogUnavailable(f"{place.name}: {error.strerror}: give another path") from error
+    if is_folder:
         raise LogUnavailable(f"{place.name}: this is a folder: give the path of a log file")
     if read_only and not place.path.exists():
         raise LogUnavailable(f"{place.name}: there is no such file")

@@ -10,6 +10,8 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from rlt_fsm.errors import NotALog
+
 from .location import locate
 
 _LOCKS: Final = Path("/proc/locks")  # Linux
@@ -17,8 +19,14 @@ _OPEN_BYTE: Final = "128"  # of `-shm`: what SQLite locks for as long as a datab
 
 
 def holds_something(url_or_path: str | Path) -> bool:
-    """Whether the file exists and is not empty, be it a log or not."""
+    """Whether the file exists and is not empty, be it a log or not.
+
+    Raises:
+        NotALog: a folder, which no waiting makes a log.
+    """
     place = locate(url_or_path, read_only=True)
+    if place.path.is_dir():
+        raise NotALog(f"{place.name}: this is a folder: give the path of a log file")
     if not place.path.exists():
         return False
     try:

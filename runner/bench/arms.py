@@ -19,7 +19,7 @@ from runner.loading import LoadedModel, resolve_device
 from .dense import run_dense
 from .jobs import LAWS, OURO_1_4B, SHAPES, TINY, make_jobs, random_model
 from .roofline import Roofline, copy_bandwidth, roofline_of
-from .serving import Served, Verdict, arm_config, serve
+from .serving import Judge, Served, arm_config, serve
 from .steps import time_steps
 
 
@@ -133,7 +133,7 @@ def check(plan: Plan) -> None:
         raise ConfigError("--width, --repeats and --requests must be at least 1")
 
 
-def run_plan(plan: Plan, judge: Verdict, tell: Tell, keep: Keep) -> BenchResult:
+def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
     """Measure everything of a plan; arms take turns within each repeat. `keep` gets the result so
     far after each run: a benchmark that is cut off has not run for nothing.
 
@@ -200,7 +200,7 @@ def _arm(
     arm: str,
     repeat: int,
     roofline: Roofline | None,
-    judge: Verdict,
+    judge: Judge,
 ) -> ArmLine:
     law = ENGINE_ARMS[arm].law if arm in ENGINE_ARMS else "full"
     assert law in LAWS

@@ -25,6 +25,7 @@ from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import WorkKey
 from runner.loading import LoadedModel
+from runner.simulate_check import Failure
 from runner.torch_runner import TorchRunner
 
 from .jobs import Job
@@ -33,7 +34,7 @@ PROMPT_WORKS: Final = frozenset(
     {WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT}
 )
 PREFILL_TOKENS: Final = 2048
-Verdict = Callable[[Path], str]
+Judge = Callable[[EventLog], Sequence[Failure]]
 
 
 class Step(NamedTuple):
@@ -82,7 +83,7 @@ def arm_config(
 
 
 def serve(
-    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, db: Path | None, judge: Verdict
+    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, db: Path | None, judge: Judge
 ) -> Served:
     """Run every job through an engine; with a log it is audited afterwards."""
     width = config.scheduler.max_num_seqs
@@ -91,11 +92,11 @@ def serve(
     log = EventLog.memory() if db is None else EventLog.open(db)
     try:
         steps, ends = _run(loaded, jobs, config, longest, log)
+        problems = _problems(jobs, ends)
+        if db is not None:
+            problems += [f"audit {found.kind}: {found.message}" for found in judge(log)]
     finally:
         log.close()
-    problems = _problems(jobs, ends)
-    if db is not None and (verdict := judge(db)) != "clean":
-        problems.append(f"audit: {verdict}")
     return _measured(steps, prompt_rate, width, problems)
 
 

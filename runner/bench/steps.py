@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from runner.attention import create_backend
-from runner.device_executor import DeviceExecutor, start_device_executor
+from runner.device_executor import DeviceExecutor
+from runner.device_start import start_device_executor
 from runner.execution import Options
 from runner.kernels.backend import TritonAttention
 from runner.kernels.step_inputs import coda_columns, loop_columns

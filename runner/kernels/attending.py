@@ -20,24 +20,6 @@ def product(a, b, summed, WIDEN: tl.constexpr):
 
 
 @triton.jit
-def _tile(
-    keys, values, block, positions, end, head, stride_block, stride_position,
-    HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-):  # fmt: skip
-    """K and V of one tile of positions whose blocks are known; zero from `end` on."""
-    dims = tl.arange(0, HEAD_PAD)
-    at = block * stride_block + (positions % BLOCK_SIZE) * stride_position + head * HEAD_DIM
-    at = at[:, None] + dims[None, :]
-    mask = (positions < end)[:, None] & (dims < HEAD_DIM)[None, :]
-    return tl.load(keys + at, mask=mask, other=0.0), tl.load(values + at, mask=mask, other=0.0)
-
-
-@triton.jit
-def _blocks(table, positions, end, BLOCK_SIZE: tl.constexpr):
-    return tl.load(table + positions // BLOCK_SIZE, mask=positions < end, other=0).to(tl.int64)
-
-
-@triton.jit
 def rotated_head(
     x, cosines, sines, position, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
     ROTATE: tl.constexpr,
@@ -65,25 +47,24 @@ def attend_one_head(
 ):  # fmt: skip
     """One query head, scaled. Each of TILE lanes keeps a softmax of its own; they meet at the end.
 
-    While a tile is worked on, the next one is on its way, and the page numbers of the one after.
+    Three tiles are on their way at a time: small ones, so that many programs fit.
     """
+    lanes = tl.arange(0, TILE)
+    dims = tl.arange(0, HEAD_PAD)
+    in_head = dims < HEAD_DIM
     peak = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     summed = tl.zeros([TILE, HEAD_PAD], tl.float32)
-    positions = start + tl.arange(0, TILE)
-    key, value = _tile(
-        keys, values, _blocks(table, positions, end, BLOCK_SIZE), positions, end, head,
-        stride_block, stride_position, HEAD_DIM, HEAD_PAD, BLOCK_SIZE,
-    )  # fmt: skip
-    block = _blocks(table, positions + TILE, end, BLOCK_SIZE)
-    for _ in range(start, end, TILE):
-        next_key, next_value = _tile(
-            keys, values, block, positions + TILE, end, head, stride_block, stride_position,
-            HEAD_DIM, HEAD_PAD, BLOCK_SIZE,
-        )  # fmt: skip
-        block = _blocks(table, positions + 2 * TILE, end, BLOCK_SIZE)
+    for first in tl.range(start, end, TILE, num_stages=3):
+        positions = first + lanes
+        live = positions < end
+        at = page_addresses(table, positions, live, stride_block, stride_position, BLOCK_SIZE)
+        at = (at + head * HEAD_DIM)[:, None] + dims[None, :]
+        mask = live[:, None] & in_head[None, :]
+        key = tl.load(keys + at, mask=mask, other=0.0)
+        value = tl.load(values + at, mask=mask, other=0.0)
         score = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
-        score = tl.where(positions < end, score, float("-inf"))
+        score = tl.where(live, score, float("-inf"))
         new_peak = tl.maximum(peak, score)
         # A lane that never had a position keeps -inf: subtract 0 there, for inf - inf is NaN.
         base = tl.where(new_peak == float("-inf"), 0.0, new_peak)
@@ -92,8 +73,6 @@ def attend_one_head(
         total = total * decay + weight
         summed = summed * decay[:, None] + weight[:, None] * value.to(tl.float32)
         peak = new_peak
-        positions += TILE
-        key, value = next_key, next_value
     top = tl.max(peak, axis=0)
     share = tl.exp2(peak - tl.where(top == float("-inf"), 0.0, top))
     return tl.sum(summed * share[:, None], axis=0), top, tl.sum(total * share, axis=0)

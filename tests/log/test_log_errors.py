@@ -222,3 +222,26 @@ def test_reading_leaves_the_file_and_its_folder_as_they_are(log_path):
     assert committed_events(log_path) == 3
     assert log_path.read_bytes() == before
     assert [entry.name for entry in log_path.parent.iterdir()] == ["run.db"]
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        (5, "the log's path is 5: give a text or a Path"),
+        (None, "the log's path is None: give a text or a Path"),
+        (b"run.db", "the log's path is b'run.db': give a text or a Path"),
+        ("run\0.db", "'run\\x00.db': no file can have this name"),
+        ("\ud800.db", "'\\ud800.db': no file can have this name"),
+        ("x" * 5000, "File name too long: give another path"),
+    ],
+    ids=["number", "none", "bytes", "nul", "surrogate", "long"],
+)
+def test_a_place_that_no_file_can_have_is_refused_and_nothing_is_made(
+    open_log, place, sentence, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LogUnavailable) as error:
+        open_log(place)
+    assert sentence in str(error.value)
+    assert list(tmp_path.iterdir()) == []

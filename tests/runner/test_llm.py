@@ -218,6 +218,11 @@ def test_one_refused_prompt_means_that_none_is_run(folder):
     [
         ([[1], [2]], [SamplingParams()], "1 params for 2 prompts"),
         ([1, 2, 3], None, "a prompt of token ids is a list of its own"),
+        (None, None, "prompts is of type NoneType: give one for all, or a list"),
+        (5, None, "prompts is of type int"),
+        ({"a": 1}, None, "prompts is of type dict"),
+        ([None], None, "prompts holds None: a prompt"),
+        ([[1]], "x", "params is of type str"),
         ("text", None, "has no tokenizer.json"),
         ([[1], "text"], None, "has no tokenizer.json"),
     ],

@@ -1,0 +1,30 @@
+"""Putting the kernels' executor together: fused weights, tables with room, buffers."""
+
+from .device_executor import DeviceExecutor
+from .execution import Options
+from .fused import FusedLoop
+from .kernels.backend import TritonAttention
+from .kv_cache import KVCache
+from .models.ouro import OuroModel
+from .resident import ResidentState
+
+
+def start_device_executor(
+    model: OuroModel,
+    cache: KVCache,
+    attention: TritonAttention,
+    resident: ResidentState,
+    options: Options,
+    *,
+    max_model_len: int,
+) -> DeviceExecutor:
+    """Fuse the weights, give the block tables all the room they can need, and take the buffers."""
+    pages = -(-max_model_len // cache.geometry.block_size)
+    attention.tables.reserve(resident.hidden.shape[0], pages)
+    loop = FusedLoop(
+        model,
+        attention.kernels,
+        positions=max_model_len,
+        batch_invariant=options.one_row_per_call,
+    )
+    return DeviceExecutor(model, cache, attention, resident, options, loop)
