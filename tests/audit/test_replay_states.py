@@ -6,9 +6,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from live_states import live_states, of_log
+from live_states import live_states, of_engine, of_log
 from random_runs import random_run
 from real_runs import run_to_file
+from recovery.cuts import first_events
+from recovery.scenes import SCENES, sim, whole_run
 from reseal import Tampered
 
 import audit
@@ -49,6 +51,25 @@ def test_backwards_and_leaps_come_to_the_same_states(seed: int) -> None:
     for seq in range(0, forwards.last_seq, 29):
         leaping = Replay(opened, opened.run(1), every=7, leap_beyond=0)
         assert leaping.at(seq=seq).as_dict() == states[seq]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_state_from_the_log_is_the_engines_after_a_recovery(scene: str) -> None:
+    whole = whole_run(scene)
+    for count in range(20, whole.reader().runs()[0].last_seq, 23):
+        log = first_events(whole, count)
+        with Engine.recover(log, sim()) as engine:
+            states = {}
+            for _ in range(4):
+                states[engine.state.seq] = of_engine(engine.state)
+                engine.step()
+        opened = open_log(log)
+        near, leaping = (
+            Replay(opened, opened.run(1), every=7, leap_beyond=far) for far in (1 << 40, 0)
+        )
+        for seq, live in states.items():
+            assert of_log(near.at(seq=seq)) == live, count
+            assert of_log(leaping.at(seq=seq)) == live, count
 
 
 def test_checkpoints_are_thinned_out_and_nothing_is_lost(
