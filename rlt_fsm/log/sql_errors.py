@@ -23,6 +23,11 @@ _SENTENCES = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy of it",
 }
 
+_LEFT_IN_A_CHANGE = (
+    "a process was killed while it changed the file: open it for writing once (EventLog.open, "
+    "Engine.recover), which takes the change back"
+)
+
 
 @contextmanager
 def translated(name: str) -> Iterator[None]:
@@ -47,7 +52,10 @@ def translated(name: str) -> Iterator[None]:
 
 
 def _log_error(name: str, error: sqlite3.DatabaseError) -> LogError:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if extended == sqlite3.SQLITE_READONLY_ROLLBACK:
+        return LogUnavailable(f"{name}: {_LEFT_IN_A_CHANGE}")
+    code = extended & _PRIMARY
     if code == sqlite3.SQLITE_NOTADB:
         return NotALog(f"{name}: this is not an event log (not an SQLite file)")
     sentence = _SENTENCES.get(code, f"the database failed: {error}")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 
+import pytest
 from log_rows import HEADER, MOVE_TEXTS, grow_events, step_row
 
 from rlt_fsm.errors import LogUnavailable
@@ -172,3 +173,27 @@ def test_several_processes_may_write_runs_into_one_new_file_at_once(log_path):
         ]
         assert len({info.digest for info in runs}) == 1
     assert [entry.name for entry in log_path.parent.iterdir()] == ["run.db"]
+
+
+KILLED_IN_A_CHANGE = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")  # what is changed is on the disk before the commit
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("CREATE TABLE change (text)")
+connection.executemany("INSERT INTO change VALUES (?)", [("x" * 100,)] * 2000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_file_left_in_the_middle_of_a_change_says_so_and_is_whole_once_opened_to_write(log_path):
+    with EventLog.open(log_path) as log:
+        log.begin_run(HEADER).end("drained", "2031-05-04T03:03:00Z")
+    with _start(KILLED_IN_A_CHANGE, log_path) as killed:
+        killed.wait()
+    with pytest.raises(LogUnavailable, match="killed while it changed the file: open it for"):
+        EventLog.open_for_reading(log_path)
+    EventLog.open(log_path).close()
+    with EventLog.open_for_reading(log_path) as log:
+        assert [info.outcome for info in log.reader().runs()] == ["drained"]
+        assert log.damage() is None

@@ -1,5 +1,7 @@
 """`Engine.recover`: which run it takes, how it goes on there, and what it refuses."""
 
+import sqlite3
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -203,4 +205,49 @@ def test_a_process_that_still_lives_cannot_write_on_once_its_run_was_recovered(t
             with pytest.raises(LogUnavailable, match="another process has gone on with it"):
                 alive.step()
             serve(engine, wanted())
+    assert audit.verify(path).ok
+
+
+# ---- when the disk, not the process, gives up ---------------------------------------------------
+
+
+def _serve_until_the_log_fails(path, fail):
+    """Serve on a log that fails once the first steps are committed; what was committed before."""
+    with EventLog.open(path, busy_timeout_ms=20) as log:
+        engine = Engine(sim(), config_of("plain", durability="step"), log)
+        for _, name, prompt, params in wanted():
+            engine.add_request(name, prompt, params)
+        for _ in range(9):
+            engine.step()
+        committed = list(log.reader().events(1))
+        with fail(log), pytest.raises(LogUnavailable):
+            serve(engine, [])
+        return committed
+
+
+@contextmanager
+def _no_space_left(log):
+    """SQLite answers as on a full disk: the file may not grow."""
+    driver = log._writing.connection.driver_connection
+    driver.execute("PRAGMA max_page_count = 1")  # fewer than it has: no more
+    yield
+
+
+@contextmanager
+def _locked_by_another(log):
+    with closing(sqlite3.connect(log.name, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("fail", [_no_space_left, _locked_by_another])
+def test_a_run_whose_log_could_not_be_written_goes_on_when_it_can_be_again(tmp_path, fail):
+    path = tmp_path / "full.db"
+    committed = _serve_until_the_log_fails(path, fail)
+    with Engine.recover(path, sim()) as engine:
+        serve(engine, wanted())
+    with EventLog.open_for_reading(path) as log:
+        assert list(log.reader().events(1))[: len(committed)] == committed
+        assert outputs_in(log) == outputs_in(whole_run("plain"))
     assert audit.verify(path).ok
