@@ -69,6 +69,7 @@ class EngineThread:
         self._commands: list[Callable[[], None]] = []
         self._closing = Closing.NO
         self._refusal: str | None = None  # why no further request is taken
+        self._cause: BaseException | None = None  # what stopped the engine
         self._open: dict[Stream, None] = {}  # those that still await their last output
         self._full: dict[Stream, None] = {}  # those that hold the engine up
         self._news: dict[Stream, None] = {}
@@ -90,7 +91,7 @@ class EngineThread:
         """
         with self._changed:
             if self._refusal is not None:
-                raise EngineClosed(self._refusal)
+                raise EngineClosed(self._refusal) from self._cause
             self._open[stream] = None
             self._command(partial(self._add, stream, prompt_token_ids, params))
 
@@ -270,7 +271,7 @@ class EngineThread:
         if isinstance(error, EngineClosed):
             why = str(error)  # it stopped before, and says so
         with self._changed:
-            self._refusal = why
+            self._refusal, self._cause = why, error
             for stream in list(self._open):
                 closed = EngineClosed(why)
                 closed.__cause__ = error

@@ -35,8 +35,9 @@ async def test_an_engine_that_stops_reaches_every_reader_as_one_clear_error():
     assert "ticket 7 was never here" in sentence
     assert len({id(end) for end in ends}) == 12  # each has a traceback of its own
     assert all(isinstance(end.__cause__, AssertionError) for end in ends)
-    with pytest.raises(EngineClosed, match="ticket 7 was never here"):
+    with pytest.raises(EngineClosed, match="ticket 7 was never here") as late:
         await read(front.generate("late", [1]))
+    assert isinstance(late.value.__cause__, AssertionError)
     await front.close()
 
 
