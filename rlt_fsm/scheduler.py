@@ -49,6 +49,10 @@ class Scheduler:
         for turn in self._policy.rank(self._view):
             if turn is ADMIT:
                 self._admission.admit()
+                if self.waits_for_victims:
+                    # Prompts that ran now would make a loop due, which puts the victims in flight
+                    # anew before admission is tried again: let them land first.
+                    return None
                 continue
             rows = self._fill(turn)
             if rows:
