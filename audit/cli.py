@@ -7,25 +7,23 @@ from collections.abc import Mapping
 
 import typer
 
-from rlt_fsm.command_output import guarded_stdout
+from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.log.port import EventStore
 
 from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
 
-app = typer.Typer(
-    name="rlt-audit",
-    help="Check and question the event logs of rlt-fsm. Example: rlt-audit verify run.db",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = new_program()
+main = console_script(app, "rlt-audit")
 
 
-@app.callback()
-def _root() -> None:
-    """Keep the commands' names, however few there are."""
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
+    """Check and question the event logs of rlt-fsm.
+
+    Example: rlt-audit verify run.db
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> replay.Redrive:
@@ -48,9 +46,3 @@ for command in (verify, watch, state, timeline, explain, diff, compare):
     command.register(app)
 replay.register(app, _redriver)
 shrink.register(app, _runs)
-
-
-def main() -> None:
-    """The console script."""
-    with guarded_stdout():
-        app(prog_name="rlt-audit")

@@ -1,7 +1,7 @@
 """The `rlt-fsm` command: options, exit statuses, and the audit of what was run.
 
 A composition root: it may import anything, nothing imports it. torch loads only where a model runs.
-Exit statuses are in `terminal.py`.
+Exit statuses are in `rlt_fsm/command_output.py`.
 """
 
 import secrets
@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from rlt_fsm.command_output import guarded_stdout
-from rlt_fsm.config import EngineConfig, override
+from rlt_fsm.command_line import console_script, new_program
+from rlt_fsm.command_output import Status, mistakes_in_one_sentence
+from rlt_fsm.config import EngineConfig, override, settings_of
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
+from rlt_fsm.progress_line import ProgressLine
 from rlt_fsm.states import FinishReason
 from rlt_fsm.version import engine_version
 from rlt_fsm.workload import load
@@ -45,29 +47,10 @@ from .run_status import audit_progress
 from .simulate import MAX_STEPS, Failure, check_file
 from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
-from .terminal import (
-    INCONCLUSIVE,
-    NO,
-    OK,
-    StatusLine,
-    log_to_stderr,
-    mistakes_as_sentences,
-    seed_range,
-    settings_of,
-)
+from .terminal import log_to_stderr, seed_range
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def main() -> None:
-    """Entry point of the console script."""
-    with guarded_stdout():
-        app(prog_name="rlt-fsm")
+app = new_program()
+main = console_script(app, "rlt-fsm")
 
 
 @app.callback(invoke_without_command=True)
@@ -82,7 +65,7 @@ def _root(
     """
     if version:
         typer.echo(f"rlt-fsm {engine_version()}")
-        raise typer.Exit(OK)
+        raise typer.Exit(Status.WELL)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -122,9 +105,9 @@ def run(
         "exit_threshold": exit_threshold,
     }
     given = {name: value for name, value in sampling.items() if value is not None}
-    line = StatusLine(is_wanted=not quiet)
+    line = ProgressLine(is_wanted=not quiet)
     log_to_stderr("warning", line)
-    with mistakes_as_sentences("the log keeps what happened"), line:
+    with mistakes_in_one_sentence("the log keeps what happened"), line:
         if ":memory:" in db or db == "sqlite://":
             raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
         if workload is not None:
@@ -140,7 +123,9 @@ def run(
     raise typer.Exit(_status(ran, has_expectations=workload is not None))
 
 
-def _run_file(path: str, model: str | None, settings: list[str], db: str, line: StatusLine) -> Ran:
+def _run_file(
+    path: str, model: str | None, settings: list[str], db: str, line: ProgressLine
+) -> Ran:
     loaded = load(path)
     config = override(loaded.config, settings_of(settings))
     loaded = replace(loaded, config=config, model=model or loaded.model)
@@ -157,7 +142,7 @@ def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, obj
 # ---- audit and status --------------------------------------------------------------------------
 
 
-def _audited(ran: Ran, line: StatusLine, *, is_wanted: bool) -> tuple[Ran, str]:
+def _audited(ran: Ran, line: ProgressLine, *, is_wanted: bool) -> tuple[Ran, str]:
     """The run with its audit, and the line that tells people of it."""
     if not is_wanted:
         return ran, "not audited"
@@ -193,8 +178,8 @@ def _status(ran: Ran, *, has_expectations: bool) -> int:
         output.finish_reason == FinishReason.ERROR for output in ran.outputs
     )
     if verdict == "findings" or ran.summary.expect_failures or has_failed:
-        return NO
-    return INCONCLUSIVE if verdict == "inconclusive" else OK
+        return Status.NO
+    return Status.INCONCLUSIVE if verdict == "inconclusive" else Status.WELL
 
 
 # ---- simulate ----------------------------------------------------------------------------------
@@ -236,20 +221,20 @@ def simulate(
     Example: rlt-fsm simulate --seeds 0:1000
     """
     log_to_stderr("critical")  # devices fail here on purpose
-    with mistakes_as_sentences("nothing was written"), StatusLine() as status:
+    with mistakes_in_one_sentence(), ProgressLine() as status:
         if workload is not None:
             if seeds is not None:
                 raise RltError("--seeds does not go with --workload: the file says what runs")
             trial = check_file(workload, _judge)
             typer.echo(json_of(trial) if json else trial_as_text(workload, trial))
-            raise typer.Exit(NO if trial.failures else OK)
+            raise typer.Exit(Status.NO if trial.failures else Status.WELL)
         chosen = _fresh_seeds(seconds) if seeds is None else seed_range(seeds, SEEDS_END)
         result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=status.show)
         status.clear()
         path = None if result.failed is None else write_workload(result.failed, out)
     line = line_of(result, path)
     typer.echo(json_of(line) if json else simulation_as_text(line))
-    raise typer.Exit(OK if result.failed is None else NO)
+    raise typer.Exit(Status.WELL if result.failed is None else Status.NO)
 
 
 def _fresh_seeds(seconds: float | None) -> range:

@@ -26,13 +26,14 @@ from audit.shrinking.observers import (
     in_process,
 )
 from audit.shrinking.symptoms import Symptom, findings_of
-from audit.words import counted
+from rlt_fsm.config import settings_of
 from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import EventStore
+from rlt_fsm.wording import counted
 
-from .common import ProgressLine, mistakes_in_one_sentence, print_json, settings_of
-from .compare import INTERRUPTED, ended_by_signals
+from .common import ProgressLine, mistakes_in_one_sentence, print_json
+from .compare import ended_by_signals
 from .diff import LevelName
 
 HELP = """Make the workload of a run small, without losing what is wrong with it.
@@ -93,17 +94,13 @@ def register(app: typer.Typer, runs: Callable[[], Runs]) -> None:
         ] = LevelName.SCHEDULE,
         as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     ) -> None:  # fmt: skip
-        try:
-            with ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
-                changes = settings_of(settings or [])
-                ask = _Ask(db, run, finding, changes, base, repo, level.value)
-                found = ask.answer(runs(), progress.show)
-                text = msgspec.json.format(msgspec.json.encode(found.workload), indent=1).decode()
-                if out is not None:
-                    _write(out, text)
-        except KeyboardInterrupt:
-            typer.echo("interrupted: nothing was written", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+        with ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
+            changes = settings_of(settings or [])
+            ask = _Ask(db, run, finding, changes, base, repo, level.value)
+            found = ask.answer(runs(), progress.show)
+            text = msgspec.json.format(msgspec.json.encode(found.workload), indent=1).decode()
+            if out is not None:
+                _write(out, text)
         if as_json:
             print_json(found)
         else:
