@@ -5,25 +5,17 @@ The commands that drive an engine get it from here: no other part of the auditor
 
 from collections.abc import Mapping
 
-import typer
-
 from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.log.port import EventStore
 
 from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
 
-app = new_program()
+ABOUT = """Check and question the event logs of rlt-fsm.
+
+Example: rlt-audit verify run.db
+"""
+app = new_program("rlt-audit", ABOUT)
 main = console_script(app, "rlt-audit")
-
-
-@app.callback(invoke_without_command=True)
-def _root(context: typer.Context) -> None:
-    """Check and question the event logs of rlt-fsm.
-
-    Example: rlt-audit verify run.db
-    """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> replay.Redrive:

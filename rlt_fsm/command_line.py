@@ -4,12 +4,13 @@ with one sentence and the nearest name, and completes words in the shell.
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 from typer.core import TyperGroup
 
 from .command_output import Status, guarded_stdout, say_mistake
+from .version import engine_version
 from .wording import did_you_mean
 
 # typer exports this one usage error; its base is what all of them have in common.
@@ -59,22 +60,42 @@ def sentence_of(error: Any) -> str:
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
     if option is None or context is None or "o such option" not in error.format_message():
-        sentence = error.format_message().strip().removesuffix(".")
+        sentence = error.format_message().strip().removesuffix(".").replace("Value error, ", "")
         return f"{sentence[0].lower()}{sentence[1:]}"
     known = [name for parameter in context.command.get_params(context) for name in parameter.opts]
     instead = did_you_mean(option, known) or f"see {context.command_path} --help"
     return f"no such option {option}: {instead}"
 
 
-def new_program() -> typer.Typer:
-    """A program without commands yet: plain help, also as -h, and completion for the shell."""
-    return typer.Typer(
+def new_program(name: str, about: str) -> typer.Typer:
+    """A program without commands yet: plain help, also as -h, and completion for the shell.
+
+    Without a word it shows its help, which is `about`.
+    """
+    app = typer.Typer(
         cls=Program,
-        no_args_is_help=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+    @app.callback(invoke_without_command=True, help=about)
+    def _root(
+        context: typer.Context,
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version and exit.")
+        ] = False,
+    ) -> None:
+        if version:
+            typer.echo(f"{name} {engine_version()}")
+        elif context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+        else:
+            return
+        raise typer.Exit(Status.WELL)
+
+    return app
 
 
 def console_script(app: typer.Typer, name: str) -> Callable[[], None]:

@@ -29,6 +29,7 @@ class Status(IntEnum):
 
 BROKEN_PIPE: Final = 141  # 128 + SIGPIPE, as of a program that the signal ends
 Paint = Literal["red", "green", "yellow"]
+_PAINT_OF: Final[dict[Status, Paint]] = {Status.WELL: "green", Status.NO: "red"}
 
 
 def say_mistake(sentence: str) -> None:
@@ -57,6 +58,12 @@ def print_json(value: object) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def print_text(text: str, status: Status) -> None:
+    """A result for people, on stdout; its last line, the verdict, has the colour of its status."""
+    before, newline, last = text.rpartition("\n")
+    typer.echo(f"{before}{newline}{painted(last, _PAINT_OF.get(status, 'yellow'))}")
+
+
 def has_colors(stream: TextIO) -> bool:
     """Whether a stream is a terminal that shows colours and nobody asked for none (NO_COLOR)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -65,7 +72,7 @@ def has_colors(stream: TextIO) -> bool:
 def painted(text: str, paint: Paint, stream: TextIO | None = None) -> str:
     """Text in a colour where the stream (stdout) shows colours, else as it is."""
     stream = sys.stdout if stream is None else stream
-    return typer.style(text, fg=paint, bold=True) if has_colors(stream) else text
+    return typer.style(text, fg=paint) if has_colors(stream) else text
 
 
 # ---- results that cannot be written --------------------------------------------------------------

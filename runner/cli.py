@@ -12,14 +12,13 @@ import typer
 from msgspec.structs import replace
 
 from rlt_fsm.command_line import console_script, new_program
-from rlt_fsm.command_output import Status, mistakes_in_one_sentence
+from rlt_fsm.command_output import Status, mistakes_in_one_sentence, print_text
 from rlt_fsm.config import EngineConfig, override, settings_of
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.progress_line import ProgressLine
 from rlt_fsm.states import FinishReason
-from rlt_fsm.version import engine_version
 from rlt_fsm.workload import load
 
 from .bench_command import make_bench
@@ -49,25 +48,12 @@ from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
 from .terminal import log_to_stderr, seed_range
 
-app = new_program()
+ABOUT = """Serve recurrent-loop language models; every transition is a logged event.
+
+Example: rlt-fsm run --prompt "27+58="
+"""
+app = new_program("rlt-fsm", ABOUT)
 main = console_script(app, "rlt-fsm")
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    """Serve recurrent-loop language models; every transition is a logged event.
-
-    Example: rlt-fsm run --prompt "27+58="
-    """
-    if version:
-        typer.echo(f"rlt-fsm {engine_version()}")
-        raise typer.Exit(Status.WELL)
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command()
@@ -119,8 +105,12 @@ def run(
             prompts = prompt or list(DEMO_PROMPTS)
             ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
-    typer.echo(as_json(ran) if json else as_text(ran, audit_line))
-    raise typer.Exit(_status(ran, has_expectations=workload is not None))
+    status = _status(ran, has_expectations=workload is not None)
+    if json:
+        typer.echo(as_json(ran))
+    else:
+        print_text(as_text(ran, audit_line), status)
+    raise typer.Exit(status)
 
 
 def _run_file(
@@ -171,7 +161,7 @@ def _audited(ran: Ran, line: ProgressLine, *, is_wanted: bool) -> tuple[Ran, str
     return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), told
 
 
-def _status(ran: Ran, *, has_expectations: bool) -> int:
+def _status(ran: Ran, *, has_expectations: bool) -> Status:
     verdict = None if ran.audit is None else ran.audit.verdict
     # A workload may want an error and says so in its expect; a prompt never does.
     has_failed = not has_expectations and any(
@@ -221,7 +211,7 @@ def simulate(
     Example: rlt-fsm simulate --seeds 0:1000
     """
     log_to_stderr("critical")  # devices fail here on purpose
-    with mistakes_in_one_sentence(), ProgressLine() as status:
+    with mistakes_in_one_sentence(), ProgressLine() as shown:
         if workload is not None:
             if seeds is not None:
                 raise RltError("--seeds does not go with --workload: the file says what runs")
@@ -229,12 +219,16 @@ def simulate(
             typer.echo(json_of(trial) if json else trial_as_text(workload, trial))
             raise typer.Exit(Status.NO if trial.failures else Status.WELL)
         chosen = _fresh_seeds(seconds) if seeds is None else seed_range(seeds, SEEDS_END)
-        result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=status.show)
-        status.clear()
+        result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=shown.show)
+        shown.clear()
         path = None if result.failed is None else write_workload(result.failed, out)
     line = line_of(result, path)
-    typer.echo(json_of(line) if json else simulation_as_text(line))
-    raise typer.Exit(Status.WELL if result.failed is None else Status.NO)
+    status = Status.WELL if result.failed is None else Status.NO
+    if json:
+        typer.echo(json_of(line))
+    else:
+        print_text(simulation_as_text(line), status)
+    raise typer.Exit(status)
 
 
 def _fresh_seeds(seconds: float | None) -> range:

@@ -13,7 +13,7 @@ from audit.watch import LOOK_EVERY_S, PATIENCE_S, watch
 from rlt_fsm.progress_line import Pace
 from rlt_fsm.wording import counted
 
-from .common import ProgressLine, mistakes_in_one_sentence
+from .common import ProgressLine, mistakes_in_one_sentence, print_text
 from .verify import STATUS_OF, shown_finding, summary
 
 HELP = """Follow a run that another process is writing, and report what is wrong as it lands.
@@ -63,7 +63,7 @@ def _watch(
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())
     else:
-        typer.echo(render(report))
+        print_text(render(report), STATUS_OF[report.verdict])
     raise typer.Exit(STATUS_OF[report.verdict])
 
 

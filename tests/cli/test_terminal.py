@@ -1,4 +1,4 @@
-"""The line that tells a person how far a long run is, on a real terminal."""
+"""What a person sees on a real terminal: how far a long run is, and colours."""
 
 import fcntl
 import io
@@ -8,8 +8,10 @@ import sys
 import termios
 
 import pytest
+import typer
 
 from rlt_fsm import oplog, progress_line
+from rlt_fsm.command_output import Status, mistakes_in_one_sentence, print_text
 from rlt_fsm.progress_line import Pace, ProgressLine, duration
 from runner import cli
 from runner.run_status import audit_progress
@@ -213,3 +215,33 @@ def test_a_quiet_run_tells_nothing_but_its_results(rlt_fsm, tty):
     status, shown = rlt_fsm("--max-tokens", "3", "--quiet")
     assert (status, tty.read()) == (0, "")
     assert "audit clean" in shown
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_colored"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_a_verdict_has_its_color_on_a_terminal_alone(tty, monkeypatch, environment, is_colored):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", tty.stream)
+    print_text("a table\nfindings: S7", Status.NO)
+    expected = "\x1b[31mfindings: S7\x1b[0m" if is_colored else "findings: S7"
+    assert tty.read() == f"a table\r\n{expected}\r\n"
+
+
+def test_a_pipe_has_no_colors(capsys):
+    print_text("clean", Status.WELL)
+    assert capsys.readouterr().out == "clean\n"
+
+
+def test_an_interrupt_is_no_answer(capsys):
+    with pytest.raises(typer.Exit) as ended, mistakes_in_one_sentence("the log keeps it"):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr().err == "interrupted: the log keeps it\n"
