@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Final, Self, cast
 
-from rlt_fsm.arguments import whole
+from rlt_fsm.arguments import MOST_WHOLE, whole
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.port import EventStore
 
@@ -78,8 +78,8 @@ class Replay:
         if (seq is None) == (step is None):
             raise LogError("a place in a log is a seq or a step: give one of the two")
         if seq is None:
-            seq = self.last_seq_of(whole("step", step, least=0))
-        seq = whole("seq", seq, least=0)
+            seq = self.last_seq_of(whole("step", step, least=-MOST_WHOLE))
+        seq = whole("seq", seq, least=-MOST_WHOLE)
         if not 0 <= seq <= self.last_seq:
             raise LogError(
                 f"{self._log.name}: run {self.run.info.run_id} has seq 1 to {self.last_seq}: "
