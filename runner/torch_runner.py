@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec
-from rlt_fsm.config import EngineConfig
+from rlt_fsm.config import EngineConfig, SchedulerConfig
 from rlt_fsm.errors import ConfigError
 from rlt_fsm.oplog import logger
 
@@ -108,7 +108,7 @@ class TorchRunner:
             prefix_caching=config.cache.enable_prefix_caching,
             keeps_tokens=execution.async_scheduling,
         )
-        executor = self._executor(cache, attention, resident, options)
+        executor = self._executor(cache, attention, resident, options, config.scheduler)
         has_graphs = execution.cuda_graphs and self._capture(executor)
         self._on = _Device(cache, resident, executor)
         resolved = replace(
@@ -190,15 +190,22 @@ class TorchRunner:
         attention: AttentionBackend,
         resident: ResidentState,
         options: Options,
+        limits: SchedulerConfig,
     ) -> Executor:
         if not isinstance(attention, TritonAttention):
             return Executor(self._model, cache, attention, resident, options)
         return start_device_executor(
-            self._model, cache, attention, resident, options, max_model_len=self._max_model_len
+            self._model,
+            cache,
+            attention,
+            resident,
+            options,
+            max_model_len=self._max_model_len,
+            max_tokens=limits.max_num_batched_tokens,
         )
 
     def _capture(self, executor: Executor) -> bool:
-        """Whether decode steps are captured; where memory is short they are launched singly."""
+        """Whether steps are captured; where memory is short they are launched singly."""
         assert isinstance(executor, DeviceExecutor), "only the kernels' executor has graphs"
         try:
             executor.capture(self._progress)
