@@ -54,7 +54,7 @@ def test_a_plan_is_a_table_for_people():
 
 
 def test_more_requests_and_tokens_need_more_and_graphs_count():
-    model = tiny_model().config
+    model = tiny_model().config.shape
 
     def needed(*, seqs=8, tokens=128, graphs=0, backend="triton"):
         scheduler = SchedulerConfig(max_num_seqs=seqs, max_num_batched_tokens=tokens)
