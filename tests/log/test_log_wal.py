@@ -1,10 +1,8 @@
 """The `-wal` file beside a log: how large it gets beside readers, and what is said about it."""
 
-import sqlite3
 import subprocess
 import sys
-import threading
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 import structlog
@@ -23,6 +21,23 @@ connection.execute("BEGIN")
 print(connection.execute("SELECT count(*) FROM event").fetchone()[0], flush=True)
 sys.stdin.read()
 print(connection.execute("SELECT count(*) FROM event").fetchone()[0], flush=True)
+"""
+
+# Two connections that read in turn, so that one of them always does, until its input ends.
+OVERLAPPING_READERS = """
+import select, sqlite3, sys
+def reader():
+    return sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, isolation_level=None)
+def begin(connection):
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM move").fetchall()
+old, new = reader(), reader()
+begin(old)
+print("reading", flush=True)
+while not select.select([sys.stdin], [], [], 0.005)[0]:
+    begin(new)
+    old.execute("ROLLBACK")
+    old, new = new, old
 """
 
 
@@ -112,33 +127,17 @@ def test_the_wal_is_small_again_soon_after_the_reader_went(small_log, log_path):
     assert any("small again" in line["event"] for line in lines)
 
 
-def _begin_to_read(connection):
-    connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM move").fetchall()
-
-
 def test_readers_that_overlap_without_end_do_not_make_it_grow(small_log, log_path):
     growing = _Growing(small_log, log_path)
     growing.commit(10)
-    stop = threading.Event()
-
-    def read_in_turn():
-        """Two connections, of which one always reads."""
-        with closing(sqlite3.connect(log_path)) as one, closing(sqlite3.connect(log_path)) as two:
-            pair = [one, two]
-            _begin_to_read(one)
-            while not stop.is_set():
-                _begin_to_read(pair[1])
-                pair[0].rollback()
-                pair.reverse()
-
-    thread = threading.Thread(target=read_in_turn)
-    thread.start()
-    try:
+    with subprocess.Popen(
+        [sys.executable, "-c", OVERLAPPING_READERS, str(log_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as readers:
+        assert readers.stdout.readline() == b"reading\n"
         largest = growing.commit(300)
-    finally:
-        stop.set()
-        thread.join()
+        readers.communicate()
     assert largest < 4 * MIB
 
 
