@@ -5,7 +5,7 @@ and nobody waits. A closed one is one plain file in rollback mode, readable from
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -19,7 +19,7 @@ from .event_log import BUSY_TIMEOUT_MS, EventLog
 from .location import check_place, locate
 from .move_rows import edges, match
 from .port import LogReader, LogWriter, MoveRow, RunHeader
-from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, RUN_SHIFT, SEQ_MASK
+from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, REQUEST_INDEX, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 from .sql_reader import SqlReader
 from .sql_writer import SqlWriter
@@ -86,6 +86,7 @@ class SqlStore(EventLog):
             if not is_log(driver, self._name):  # asked again: another process may have made it
                 for statement in CREATE:
                     self._writing.exec_driver_sql(statement)
+            self._writing.exec_driver_sql(REQUEST_INDEX)
             # Changes nothing, but a read-only file refuses it now and not at the first commit.
             self._writing.exec_driver_sql("UPDATE run_log SET run_id = run_id WHERE FALSE")
         self._wal = WalKeeper(driver, self._path, self._name, self._busy_timeout_ms)
@@ -124,6 +125,16 @@ class SqlStore(EventLog):
     def reader(self) -> LogReader:
         """A reader on the log's own second connection."""
         return SqlReader(self._name, self._connection_for_reading)
+
+    def generation_lookup(self, run_id: int) -> Callable[[str], int]:
+        """A search in an index."""
+
+        def newest(request_id: str) -> int:
+            return SqlReader(self._name, self._connection_for_reading).generation(
+                run_id, request_id
+            )
+
+        return newest
 
     def _connection_for_reading(self) -> sqlite3.Connection:
         if self._reading is None:
