@@ -8,7 +8,18 @@ from collections.abc import Mapping
 from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.log.port import EventStore
 
-from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
+from .commands import (
+    compare,
+    diff,
+    explain,
+    export,
+    replay,
+    shrink,
+    state,
+    timeline,
+    verify,
+    watch,
+)
 
 ABOUT = """Check and question the event logs of rlt-fsm.
 
@@ -34,7 +45,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare):
+for command in (verify, watch, state, timeline, explain, diff, compare, export):
     command.register(app)
 replay.register(app, _redriver)
 shrink.register(app, _runs)

@@ -67,6 +67,18 @@ def sentence_of(error: Any) -> str:
     return f"no such option {option}: {instead}"
 
 
+def new_group(name: str, about: str) -> typer.Typer:
+    """Commands that begin with the same word; without another one it shows its help."""
+    app = typer.Typer(name=name, cls=Program, rich_markup_mode=None)
+
+    @app.callback(invoke_without_command=True, help=about)
+    def _root(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return app
+
+
 def new_program(name: str, about: str) -> typer.Typer:
     """A program without commands yet: plain help, also as -h, and completion for the shell.
 

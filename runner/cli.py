@@ -6,7 +6,7 @@ Exit statuses are in `rlt_fsm/command_output.py`.
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from rlt_fsm.workload import load
 
 from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
+from .model_command import model_app
 from .run_command import DEMO_PROMPTS, run_prompts, run_workload
 from .run_options import (
     Database,
@@ -105,11 +106,19 @@ def run(
             prompts = prompt or list(DEMO_PROMPTS)
             ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
-    status = _status(ran, has_expectations=workload is not None)
-    if json:
-        typer.echo(as_json(ran))
+    _end(
+        _status(ran, has_expectations=workload is not None),
+        as_json(ran) if json else None,
+        as_text(ran, audit_line),
+    )
+
+
+def _end(status: Status, json: str | None, text: str) -> NoReturn:
+    """Print the answer for machines, if they asked, or for people; end with its status."""
+    if json is not None:
+        typer.echo(json)
     else:
-        print_text(as_text(ran, audit_line), status)
+        print_text(text, status)
     raise typer.Exit(status)
 
 
@@ -224,11 +233,7 @@ def simulate(
         path = None if result.failed is None else write_workload(result.failed, out)
     line = line_of(result, path)
     status = Status.WELL if result.failed is None else Status.NO
-    if json:
-        typer.echo(json_of(line))
-    else:
-        print_text(simulation_as_text(line), status)
-    raise typer.Exit(status)
+    _end(status, json_of(line) if json else None, simulation_as_text(line))
 
 
 def _fresh_seeds(seconds: float | None) -> range:
@@ -253,5 +258,6 @@ def _judge(log: EventLog) -> list[Failure]:
 
 
 app.command()(make_bench(_judge))
+app.add_typer(model_app)
 if __name__ == "__main__":
     main()
