@@ -106,11 +106,8 @@ def run(
             prompts = prompt or list(DEMO_PROMPTS)
             ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
-    _end(
-        _status(ran, has_expectations=workload is not None),
-        as_json(ran) if json else None,
-        as_text(ran, audit_line),
-    )
+    status = _status(ran, has_expectations=workload is not None)
+    _end(status, as_json(ran) if json else None, as_text(ran, audit_line))
 
 
 def _end(status: Status, json: str | None, text: str) -> NoReturn:
