@@ -25,18 +25,20 @@ def pages() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Fill the pages; `--outputs` pastes outputs too, `--check` changes nothing."""
-    if arguments not in ([], ["--check"], ["--outputs"]):
-        sys.stderr.write("usage: python -m docs.generate [--check | --outputs]\n")
+    """Fill the pages; `--outputs` pastes outputs (of some pages) too, `--check` changes nothing."""
+    option, *named = arguments or [""]
+    if option not in {"", "--check", "--outputs"} or (named and option != "--outputs"):
+        sys.stderr.write("usage: python -m docs.generate [--check | --outputs [PAGE]...]\n")
         return 2
-    is_check, has_outputs = arguments == ["--check"], arguments == ["--outputs"]
+    is_check, has_outputs = option == "--check", option == "--outputs"
+    pasted = {Path(name).resolve() for name in named}
     used: set[str] = set()
     stale: list[Path] = []
     for path in pages():
         before = path.read_text(encoding="utf-8")
         used.update(block_names(before))
         after = fill(before, BLOCKS)
-        if has_outputs:
+        if has_outputs and (not pasted or path in pasted):
             after = repasted(after)
         if after != before:
             stale.append(path)

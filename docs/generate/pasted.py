@@ -1,8 +1,10 @@
 """Commands and snippets in the pages, a reader's shell to run them in, and pasting what comes out.
 
-Three kinds of fenced blocks are run: console (lines after `$ ` are typed, those after `> ` go on,
-the rest is what comes out), python, and the command under `<!-- the main command -->` without its
-installing part. A text block right after one of the last two is what it prints. The tests compare;
+Fenced blocks are run: console (lines after `$ ` are typed, those after `> ` go on, the rest is what
+comes out), python, sh (must end with status 0), and the command under `<!-- the main command -->`
+without its installing part. A text block right after python or that command is what it prints. A
+comment right above a block may say otherwise: `file: NAME` (the block is that file's text),
+`in a clone` (of this repository, with a branch `main`), `not run: REASON`. The tests compare;
 `python -m docs.generate --outputs` pastes anew. Blocks of one page share a folder.
 """
 
@@ -18,6 +20,8 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MAIN_COMMAND, TEST_COMMAND = "the main command", "the test command"
+FILE, CLONE, NOT_RUN = "file: ", "in a clone", "not run: "
+RUN_LANGUAGES: Final = frozenset({"console", "python", "sh"})
 
 _FENCE: Final = re.compile(
     r"(?:<!-- (?P<mark>[^>]+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
@@ -85,8 +89,15 @@ _PROGRAMS: Final = {
     "rlt-fsm": "from runner.cli import main\nmain()",
     "rlt-audit": "from audit.cli import main\nmain()",
     "sqlite3": _SQLITE3,  # the reader's own tool; here so that nobody needs it to run the tests
+    "pytest": "import pytest\nsys.exit(pytest.main())",
     "python": "import os\nos.execv(sys.executable, [sys.executable, *sys.argv[1:]])",
 }
+
+_CLONE: Final = """
+[ -d clone ] || git clone --quiet --shared {root} clone
+cd clone
+git rev-parse --quiet --verify main >/dev/null || git branch --quiet main
+"""
 
 Shell = Callable[[str], str]
 
@@ -146,6 +157,14 @@ def repasted(page: str) -> str:
 
 def _again(run: Shell, fence: Fence, printed: str | None) -> tuple[str, str | None]:
     """(what the block should hold, what the block after it should hold if it is an output)."""
+    if fence.mark.startswith(NOT_RUN) or fence.mark == TEST_COMMAND:
+        return fence.text, None
+    if fence.mark.startswith(FILE):
+        name = fence.mark.removeprefix(FILE)
+        run(f"mkdir -p $(dirname {name}); cat > {name} <<'END OF FILE'\n{fence.text}END OF FILE\n")
+        return fence.text, None
+    if fence.language == "sh" and fence.mark != MAIN_COMMAND:
+        return _checked(run, fence), None
     if fence.language == "console":
         lines = (
             "$ " + command.replace("\n", "\n> ") + "\n" + run(command)
@@ -160,6 +179,15 @@ def _again(run: Shell, fence: Fence, printed: str | None) -> tuple[str, str | No
     if fence.language == "text" and printed is not None:
         return printed, None
     return fence.text, None
+
+
+def _checked(run: Shell, fence: Fence) -> str:
+    """A script as it stands if it ends well; else with what it said."""
+    script = f"set -euo pipefail\n{fence.text}"
+    if fence.mark == CLONE:
+        script = f"{_CLONE.format(root=ROOT)}\n{script}"
+    said = run(f"(\n{script}\n) && echo 'IT ENDED WELL'")
+    return fence.text if said.endswith("IT ENDED WELL\n") else f"{fence.text}{said}"
 
 
 def main_job(command: str) -> str:

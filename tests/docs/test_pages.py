@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from docs.generate.pasted import (
+    FILE,
     MAIN_COMMAND,
+    NOT_RUN,
     ROOT,
+    RUN_LANGUAGES,
     TEST_COMMAND,
     fences,
     repasted,
@@ -18,6 +21,8 @@ from docs.generate.pasted import (
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+SHOWN_ONLY = {"text", "mermaid", "json", "sql"}  # outputs, pictures; sql is run by the pages' tests
+PATH_IN_CODE = re.compile(r"`((?:docs|tests|rlt_fsm|runner|audit)/[\w./-]*\w)`")
 LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -30,7 +35,7 @@ def text_of(page: Path) -> str:
 
 
 def shows_something_to_run(page: Path) -> bool:
-    return any(fence.language in {"console", "python"} for fence in fences(text_of(page)))
+    return any(fence.language in RUN_LANGUAGES for fence in fences(text_of(page)))
 
 
 def marked(mark: str) -> str:
@@ -44,6 +49,21 @@ def marked(mark: str) -> str:
 def test_every_command_and_snippet_prints_what_its_page_shows(page):
     shown = text_of(page)
     assert without_times(repasted(shown)) == without_times(shown)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_block_is_run_or_says_why_not(page):
+    for fence in fences(text_of(page)):
+        if fence.language not in SHOWN_ONLY | RUN_LANGUAGES:
+            assert fence.mark.startswith(FILE), f"a block of {fence.language} is a file's text"
+        if fence.mark.startswith(NOT_RUN):
+            assert len(fence.mark.removeprefix(NOT_RUN)) > 10, "a reason"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_file_that_is_named_is_there(page):
+    named = PATH_IN_CODE.findall(text_of(page))
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_main_command_makes_an_environment_installs_and_runs():
