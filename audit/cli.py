@@ -10,7 +10,18 @@ import typer
 from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.log.port import EventStore
 
-from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
+from .commands import (
+    compare,
+    diff,
+    explain,
+    export,
+    replay,
+    shrink,
+    state,
+    timeline,
+    verify,
+    watch,
+)
 
 app = typer.Typer(
     name="rlt-audit",
@@ -44,7 +55,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare):
+for command in (verify, watch, state, timeline, explain, diff, compare, export):
     command.register(app)
 replay.register(app, _redriver)
 shrink.register(app, _runs)

@@ -22,6 +22,7 @@ from rlt_fsm.workload import load
 
 from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
+from .model_command import model_app
 from .run_command import DEMO_PROMPTS, run_prompts, run_workload
 from .run_options import (
     Database,
@@ -274,5 +275,6 @@ def _judge(log: EventLog) -> list[Failure]:
 
 
 app.command()(make_bench(_judge))
+app.add_typer(model_app)
 if __name__ == "__main__":
     main()

@@ -1,6 +1,7 @@
 """Executing batches through the kernels: decode steps as few launches over fixed buffers.
 
-Prompts, replays and mixed batches take the general way of `Executor`, through the same fused loop.
+Prompts, replays and mixed batches take the general way of `Executor`, through the same fused loop,
+which is captured too for batches of prompt rows alone.
 Nothing waits for the device but the results that decide: who may leave, and which tokens.
 """
 
@@ -11,11 +12,10 @@ import torch
 from torch import Tensor
 
 from rlt_fsm.batch import Batch, BatchResult, Row
-from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import WorkKey
 
 from . import inputs
-from .cuda_graphs import DecodeGraphs, bucket_sizes
+from .cuda_graphs import StepGraphs, bucket_sizes, prompt_sizes
 from .execution import Executor, Options
 from .fused import FusedLoop
 from .kernels.backend import TritonAttention
@@ -25,15 +25,21 @@ from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
 from .pending import Finish, Pending
 from .progress import Progress, silent
+from .prompt_loop import PromptLoop
 from .resident import ResidentState
+from .staged_steps import coda_result, loop_result, put_coda, put_loop, put_prelude
 from .staging import Stage, StagingRing, step_outputs
+
+_PROMPT = "prompt"
 
 
 class DeviceExecutor(Executor):
     """`Executor` over kernels, fused weights and persistent buffers.
 
     `loop` holds the fused weights; state rows are slots of the attention's tables, which must have
-    room for all of them from the start, for graphs keep their address.
+    room for all of them from the start, for graphs keep their address. `prompts` is where the rows
+    of prompts lie; None where results may not depend on the batch, and every position is computed
+    as a decode row.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class DeviceExecutor(Executor):
         resident: ResidentState,
         options: Options,
         loop: FusedLoop,
+        prompts: PromptLoop | None = None,
     ) -> None:
         # The fused loop has its own way to rows that do not depend on their batch mates.
         whole_calls = options._replace(one_row_per_call=False)
@@ -54,7 +61,9 @@ class DeviceExecutor(Executor):
         # Where bits may not depend on the batch, decode rows are computed as prompt rows are.
         heads = model.config.num_attention_heads, model.config.num_key_value_heads
         self._writes_while_attending = heads[0] == heads[1] and not options.one_row_per_call
-        self._graphs: DecodeGraphs | None = None
+        self._prompts = prompts
+        self._graphs: StepGraphs | None = None
+        self._prompt_graphs: StepGraphs | None = None
         state_rows, device = resident.hidden.shape[0], cache.device
         capacity = loop.padded(state_rows)
         self.inputs = StepInputs(capacity, device)
@@ -71,16 +80,24 @@ class DeviceExecutor(Executor):
         }
 
     def capture(self, progress: Progress = silent) -> int:
-        """Capture every decode step at every bucket; how many graphs there are.
+        """Capture every decode step and the prompts' loop at every bucket; how many graphs.
 
         Raises:
             torch.OutOfMemoryError: no memory for them; batches are launched one by one.
         """
-        graphs = DecodeGraphs(self.buckets(), self._device)
+        graphs = StepGraphs(self.buckets(), self._device)
+        sizes = prompt_sizes(self._prompts.most) if self._prompts is not None else []
+        decodes = len(self.buckets()) * len(self.steps())
+        total = decodes + len(sizes)
         with torch.inference_mode():
-            graphs.capture(self.steps(), progress)
+            graphs.capture(self.steps(), lambda done, _: progress(done, total))
+            if self._prompts is not None:
+                prompts = StepGraphs(sizes, self._device)
+                launches = {_PROMPT: self._prompts.launch}
+                prompts.capture(launches, lambda done, _: progress(decodes + done, total))
+                self._prompt_graphs = prompts
         self._graphs = graphs
-        return len(graphs)
+        return total
 
     def buckets(self) -> list[int]:
         """Sizes of decode launches that are worth a graph."""
@@ -114,58 +131,31 @@ class DeviceExecutor(Executor):
     # ---- decode steps ------------------------------------------------------------------------
 
     def _decode_prelude(self, batch: Batch, stage: Stage) -> Finish:
-        rows, count = batch.rows, self._rows_for("prelude", len(batch.rows))
-        stage.put_slots([row.state_row for row in rows], count)
-        stage.columns.tokens[: len(rows)] = [row.last_token for row in rows]
+        count = self._rows_for("prelude", len(batch.rows))
+        put_prelude(stage, batch.rows, count)
         self._launch("prelude", count, stage)
         return partial(BatchResult, batch.ticket)
 
     def _decode_loop(self, batch: Batch, stage: Stage) -> Finish:
         rows, count = batch.rows, self._rows_for("recurrent", len(batch.rows))
         self._keep_tables(rows)
-        depths, positions = inputs.depths_of(rows), [row.token_start for row in rows]
+        planes = [self._cache.plane(depth) for depth in inputs.depths_of(rows)]
+        positions = [row.token_start for row in rows]
         owners, tables = [inputs.owner_of(row) for row in rows], [row.block_table for row in rows]
-        self._cache.advance(owners, tables, depths, positions)
-        own, columns = len(rows), stage.columns
-        stage.put_slots([row.state_row for row in rows], count)
-        columns.planes[:own] = depths if self._cache.geometry.planes > 1 else 0
-        columns.positions[:own] = positions
-        columns.thresholds[:own] = [row.spec.params.exit_threshold for row in rows]
+        self._cache.advance(owners, tables, planes, positions)
+        put_loop(stage, rows, planes, positions, count)
         self._launch("recurrent", count, stage)
         stage.fetch_exits(self._outputs)
-
-        def finish() -> BatchResult:
-            return BatchResult(batch.ticket, exits=stage.exits[:own].astype(bool).tolist())
-
-        return finish
+        return partial(loop_result, stage, batch)
 
     def _decode_coda(self, batch: Batch, stage: Stage) -> Finish:
         rows, count = batch.rows, self._rows_for("coda", len(batch.rows))
         self._keep_tables(rows)
         self._cache.count_exits(inputs.exited_tokens(rows, self._full_depth))
-        own, columns = len(rows), stage.columns
-        stage.put_slots([row.state_row for row in rows], count)
-        columns.positions[:own] = [row.token_start for row in rows]
-        columns.loops[:own] = [row.loops_done for row in rows]
-        params = [row.spec.params for row in rows]
-        columns.temperatures[:own] = [asked.temperature for asked in params]
-        columns.top_ps[:own] = [asked.top_p for asked in params]
-        columns.top_ks[:own] = [asked.top_k for asked in params]
-        columns.seeds[:own] = [_seed(asked) for asked in params]
-        columns.indices[:own] = [row.output_idx for row in rows]
+        put_coda(stage, rows, count)
         self._launch("coda", count, stage)
         stage.fetch_sampled(self._outputs)
-        wanted = [asked.logprobs is not None for asked in params]
-
-        def finish() -> BatchResult:
-            logprobs: list[float | None] = [None] * own
-            if any(wanted):
-                values = stage.logprobs[:own].tolist()
-                logprobs = [v if asked else None for v, asked in zip(values, wanted, strict=True)]
-            tokens = stage.tokens[:own].tolist()
-            return BatchResult(batch.ticket, token_ids=tokens, logprobs=logprobs)
-
-        return finish
+        return partial(coda_result, stage, batch)
 
     def _keep_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -234,6 +224,19 @@ class DeviceExecutor(Executor):
 
     # ---- the general way ---------------------------------------------------------------------
 
+    def _prompt_loop(self, hidden: Tensor, spans: list[Span]) -> Tensor:
+        rows = hidden.shape[0]
+        if self._prompt_graphs is not None:
+            rows = self._prompt_graphs.bucket(_PROMPT, rows) or rows
+        if self._prompts is None or not self._prompts.holds(spans, rows):
+            return super()._prompt_loop(hidden, spans)
+        return self._prompts.run(hidden, spans, rows, self._launch_prompt)
+
+    def _launch_prompt(self, rows: int) -> None:
+        assert self._prompts is not None
+        if self._prompt_graphs is None or not self._prompt_graphs.replay(_PROMPT, rows):
+            self._prompts.launch(rows)
+
     def _loop(self, hidden: Tensor, spans: list[Span]) -> tuple[Tensor, Tensor]:
         count = hidden.shape[0]
         padding = self._fused.padded(count) - count
@@ -252,8 +255,3 @@ class DeviceExecutor(Executor):
         gate = self._model.model.early_exit_gate
         logits = (normed.float() * gate.weight[0].float()).sum(dim=-1) + gate.bias.float()
         return normed, logits
-
-
-def _seed(params: SamplingParams) -> int:
-    assert params.seed is not None, "the engine resolves a seed of None before a request is run"
-    return params.seed

@@ -136,10 +136,10 @@ class KVCache:
         self,
         owners: Sequence[Owner],
         tables: Sequence[BlockTable],
-        depths: Sequence[int],
+        planes: Sequence[int],
         positions: Sequence[int],
     ) -> None:
-        """Count one position of each owner as written at its depth; a kernel writes.
+        """Count one position of each owner as written at its plane; a kernel writes.
 
         The short way of `enqueue` for decode rows of different requests whose tables were checked.
 
@@ -147,7 +147,6 @@ class KVCache:
             KVCacheError: no page, or history that was never written; nothing was counted.
         """
         size, written = self.geometry.block_size, self._written
-        planes = depths if self.geometry.planes > 1 else [0] * len(depths)
         for owner, table, plane, position in zip(owners, tables, planes, positions, strict=True):
             if position >= len(table[0]) * size:
                 raise KVCacheError(f"{_name(owner)}: no page for position {position}")

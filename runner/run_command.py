@@ -150,8 +150,8 @@ def _torch(workload: Workload, line: StatusLine) -> _Backend:
     tokenizer = None if loaded.folder is None else load_tokenizer(loaded.folder)
     fitted = replace(
         workload,
-        vocab_size=loaded.config.vocab_size,
-        max_model_len=loaded.config.max_position_embeddings,
+        vocab_size=loaded.config.shape.vocab_size,
+        max_model_len=loaded.config.shape.context,
     )
     decode = None if tokenizer is None else tokenizer.decode
     progress = bar("capturing graphs") if line.is_watched else silent
