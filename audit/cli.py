@@ -14,6 +14,7 @@ from .commands import (
     explain,
     export,
     replay,
+    report,
     shrink,
     state,
     timeline,
@@ -45,7 +46,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare, export):
+for command in (verify, watch, state, timeline, explain, diff, compare, export, report):
     command.register(app)
 replay.register(app, _redriver)
 shrink.register(app, _runs)
