@@ -68,7 +68,7 @@ def make_bench(judge: Judge) -> Callable[..., None]:
         computed and read back. Each arm checks its depths, its tokens and its log. Exit status 1
         if a check fails.
 
-        Example: rlt-fsm bench --model tiny --shape tiny --width 4 --repeats 1
+        Example: rlt-fsm bench --model tiny --shape tiny --arm full --width 4 --repeats 1
         """
         log_to_stderr("warning")
         status = ProgressLine()

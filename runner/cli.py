@@ -214,7 +214,7 @@ def simulate(
     step, every request must get what it gets alone, nothing may be left. The first seed that fails
     is printed, and a small workload that fails alike is written to DIR. Exit status 1 if one fails.
 
-    Example: rlt-fsm simulate --seeds 0:1000
+    Example: rlt-fsm simulate --seeds 0:20
     """
     log_to_stderr("critical")  # devices fail here on purpose
     with mistakes_in_one_sentence(), ProgressLine() as shown:

@@ -107,7 +107,9 @@ def _text(help_text: str) -> str:
         if before.strip():
             parts.append(before.strip())
         if example:
-            parts.append(f"<!-- not run: tests/cli/test_examples.py does -->\n{fenced(after, 'sh')}")
+            parts.append(
+                f"<!-- not run: tests/docs/test_examples.py does -->\n{fenced(after, 'sh')}"
+            )
     return "\n\n".join(parts)
 
 
