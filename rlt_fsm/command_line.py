@@ -58,13 +58,18 @@ class Program(TyperGroup):
 def sentence_of(error: Any) -> str:
     """What a usage error says, as one sentence that names a remedy."""
     context = getattr(error, "ctx", None)
-    option = getattr(error, "option_name", None)
-    if option is None or context is None or "o such option" not in error.format_message():
-        sentence = error.format_message().strip().removesuffix(".").replace("Value error, ", "")
-        return f"{sentence[0].lower()}{sentence[1:]}"
-    known = [name for parameter in context.command.get_params(context) for name in parameter.opts]
-    instead = did_you_mean(option, known) or f"see {context.command_path} --help"
-    return f"no such option {option}: {instead}"
+    sentence = error.format_message().strip().removesuffix(".").replace("Value error, ", "")
+    sentence = f"{sentence[0].lower()}{sentence[1:]}"
+    if context is None:
+        return sentence
+    see_help = f"see {context.command_path} --help"
+    if sentence.startswith("no such option"):
+        parameters = context.command.get_params(context)
+        known = [name for parameter in parameters for name in parameter.opts]
+        option = error.option_name
+        return f"no such option {option}: {did_you_mean(option, known) or see_help}"
+    is_short = sentence.startswith(("got unexpected", "missing "))
+    return f"{sentence}: {see_help}" if is_short else sentence
 
 
 def new_group(name: str, about: str) -> typer.Typer:

@@ -40,7 +40,7 @@ from .diff import LevelName
 RULES: Final = (*(rule.id for rule in ALL), S13Log.id)
 HELP = """Make the workload of a run small, without losing what is wrong with it.
 
-Example: rlt-audit shrink run.db -o small.json
+Example: rlt-audit shrink run.db --set scheduler.max_num_seqs=2 -o small.json
 
 Kept is the run's first finding: the same invariant, at the same kind of place. With --set or --base
 it is the first difference instead: between the recorded configuration and another one, or between

@@ -19,14 +19,6 @@ rlt-fsm run --workload w.json --db run.db
 rlt-fsm run --workload w.json --db before.db
 rlt-fsm run --workload w.json --db after.db --set scheduler.max_num_seqs=2
 """
-BROKEN = """
-python - <<'END'
-import sqlite3
-with sqlite3.connect("run.db") as log:
-    log.execute("update event_log set c = 2 where key = (select run_id * 1099511627776 + seq"
-                " from output where run_id = 2 limit 1)")
-END
-"""
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +41,6 @@ def test_the_example_in_the_help_runs_as_it_stands(known, run):
         line = f"git clone --quiet --shared {ROOT} c; cd c; git branch --quiet main; {line}"
         if not (ROOT / ".git").exists():
             pytest.skip("not a git checkout")
-    if name == "rlt-audit shrink":
-        line = BROKEN + line
     said = run(f"{line}\necho status $?")
     assert said.endswith(f"status {STATUS.get(name, 0)}\n"), said
     assert "Traceback" not in said
