@@ -86,11 +86,12 @@ def test_a_file_that_cannot_be_used_is_one_sentence_and_status_2(
     [
         ("rlt-audit", "verfy", "no such command 'verfy': did you mean verify?"),
         ("rlt-fsm", "simulat", "no such command 'simulat': did you mean simulate?"),
+        ("rlt-fsm", "model inspekt", "no such command 'inspekt': did you mean inspect?"),
         ("rlt-fsm", "zzz", "no such command 'zzz': rlt-fsm has run, simulate, bench"),
     ],
 )
 def test_a_mistyped_command_is_one_sentence_with_the_nearest_and_status_2(program, word, sentence):
-    result = called(program, word)
+    result = called(program, *word.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {sentence}")
 
