@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from settling import settle
 
-
 SECTIONS = ["Summary", "Over time", "Batches", "Waits and exits", "Requests", "Configuration"]
 
 

@@ -9,11 +9,10 @@ const MOST_STRIPS = 400;
 const PREEMPTION_MARKS = new Set(["yield", "offload", "offload_resident", "rewind"]);
 
 class Lanes {
-  constructor(scroller, view) {
-    Object.assign(this, { scroller, view, shown: [], strips: new Map(), at: 0 });
+  constructor(scroller, view, voice) {
+    Object.assign(this, { scroller, view, voice, shown: [], strips: new Map(), at: 0 });
     this.canvas = scroller.querySelector("canvas");
     this.sizer = scroller.querySelector(".sizer");
-    this.voice = document.getElementById("lane-voice");
     this.listen();
     this.load();
   }
@@ -37,9 +36,14 @@ class Lanes {
       aborted: (r) => ["abort", "error", "refused"].includes(run.ends[r]),
       alive: (r) => run.ends[r] === "",
     };
+    this.only((r) => sorts[sort](r) && run.requestNames[r].toLowerCase().includes(wanted));
+  }
+
+  // Show the requests for which `isWanted` holds.
+  only(isWanted) {
     this.shown = [];
-    for (let r = 0; r < run.requests.length; r += 1) {
-      if (sorts[sort](r) && run.requestNames[r].toLowerCase().includes(wanted)) this.shown.push(r);
+    for (let r = 0; r < this.view.run.requests.length; r += 1) {
+      if (isWanted(r)) this.shown.push(r);
     }
     this.at = Math.max(0, this.shown.indexOf(this.view.request));
     this.sizer.style.height = `${Math.max(1, this.shown.length) * LANE}px`;

@@ -11,7 +11,7 @@ function start(runs) {
     ...CHARTS.map((chart) => new Chart(chartHost, view, chart)),
     ...BATCH_CHARTS.map((chart) => new Chart(batchHost, view, chart)),
   ];
-  const lanes = new Lanes(byId("lanes"), view);
+  const lanes = new Lanes(byId("lanes"), view, byId("lane-voice"));
   const life = new Life(byId("life"), view, lanes);
   const choose = (request) => {
     view.choose(request);
@@ -23,7 +23,9 @@ function start(runs) {
     requests: new RequestTable(view, choose),
     batches: new BatchTable(view),
   };
-  const page = { view, charts, lanes, life, panels };
+  const twins = document.querySelector(".twins");
+  const sides = twins && new Sides(twins, runs);
+  const page = { view, charts, lanes, life, panels, sides };
   const redraw = onceAFrame(() => drawAll(page));
   view.addEventListener("change", redraw);
   new ResizeObserver(redraw).observe(byId("over-time"));
@@ -48,11 +50,12 @@ function onceAFrame(work) {
   };
 }
 
-function drawAll({ view, charts, lanes, life, panels }) {
+function drawAll({ view, charts, lanes, life, panels, sides }) {
   drawAxis(byId("axis"), view);
   for (const chart of charts) chart.draw();
   lanes.draw();
   life.draw();
+  sides?.draw();
   for (const panel of Object.values(panels)) panel.draw();
   const { run } = view;
   const stepAt = (column) => run.steps.step[Math.min(run.columns - 1, Math.max(0, Math.round(column)))];
