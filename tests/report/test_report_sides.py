@@ -48,7 +48,7 @@ def test_both_lanes_move_together(twins):
         twins.keyboard.press("ArrowRight")
     settle(twins)
     one, other = twins.evaluate("""report.page.sides.twins.map(({ view }) =>
-        [view.from, view.to, view.cursor].map((column) => view.run.steps.step[Math.round(column)]))""")
+        [view.from, view.to, view.cursor].map((at) => view.run.steps.step[Math.round(at)]))""")
     assert one == other
     assert "step 28" in twins.locator("#lane-voice").inner_text()
 

@@ -69,6 +69,9 @@ class Lanes {
       this.at = lane;
       view.choose(this.shown[lane]);
     });
+    view.addEventListener("change", ({ detail }) => {
+      if (detail === "request") this.at = Math.max(0, this.shown.indexOf(view.request));
+    });
     scroller.addEventListener("keydown", (event) => this.key(event));
     scroller.addEventListener("focus", () => this.tellCursor());
     scroller.addEventListener("blur", () => {
