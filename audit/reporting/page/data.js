@@ -1,8 +1,13 @@
 // Unpacks a run's columns (audit/reporting/packed.py) and finds things in them.
 
 const ARRAYS = {
-  uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array,
-  uint32: Uint32Array, int32: Int32Array, float64: Float64Array,
+  uint8: Uint8Array,
+  int8: Int8Array,
+  uint16: Uint16Array,
+  int16: Int16Array,
+  uint32: Uint32Array,
+  int32: Int32Array,
+  float64: Float64Array,
 };
 const PER_REQUEST = ["lanes", "machines", "rows", "outputs", "notes"];
 const ROUNDS_PER_FRAME = 4;
@@ -104,7 +109,11 @@ class Run {
   batchesAt(column) {
     const found = [];
     const columns = this.batches.column;
-    for (let b = firstAtLeast(columns, column); b < columns.length && columns[b] === column; b += 1) {
+    for (
+      let b = firstAtLeast(columns, column);
+      b < columns.length && columns[b] === column;
+      b += 1
+    ) {
       found.push(b);
     }
     return found;

@@ -58,9 +58,14 @@ function drawAll({ view, charts, lanes, life, panels, sides }) {
   sides?.draw();
   for (const panel of Object.values(panels)) panel.draw();
   const { run } = view;
-  const stepAt = (column) => run.steps.step[Math.min(run.columns - 1, Math.max(0, Math.round(column)))];
+  const stepAt = (column) =>
+    run.steps.step[Math.min(run.columns - 1, Math.max(0, Math.round(column)))];
   if (!run.columns) return;
-  for (const [id, value] of [["from", stepAt(view.from)], ["to", stepAt(view.to - 1)], ["at", stepAt(view.cursor)]]) {
+  for (const [id, value] of [
+    ["from", stepAt(view.from)],
+    ["to", stepAt(view.to - 1)],
+    ["at", stepAt(view.cursor)],
+  ]) {
     if (document.activeElement !== byId(id)) byId(id).value = value;
   }
 }
@@ -83,7 +88,8 @@ function controls(page, runs) {
   const filter = () => {
     page.lanes.filter(byId("filter").value, byId("sort").value);
     page.panels.requests.show(page.lanes.shown);
-    byId("filter-count").textContent = `${shownNumber(page.lanes.shown.length)} of ${counted(view.run.requests.length, "request")}`;
+    byId("filter-count").textContent =
+      `${shownNumber(page.lanes.shown.length)} of ${counted(view.run.requests.length, "request")}`;
   };
   page.filter = filter;
   byId("filter").addEventListener("input", filter);

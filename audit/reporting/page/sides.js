@@ -39,7 +39,8 @@ class Sides {
     this.isFollowing = true;
     for (const { view } of this.twins) {
       if (view === led) continue;
-      const columnOf = (column) => view.run.columnOf(led.run.steps.step[Math.round(column)] ?? Infinity);
+      const columnOf = (column) =>
+        view.run.columnOf(led.run.steps.step[Math.round(column)] ?? Infinity);
       const from = columnOf(led.from);
       view.setRange(from, from + led.span);
       view.setCursor(columnOf(led.cursor), { reveal: false });
@@ -62,16 +63,26 @@ class Sides {
         steps.add(run.steps.step[c]);
       }
     }
-    const rows = [...steps].sort((a, b) => a - b).map((step) => {
-      const [a, b] = this.runs.map((run) => batchesIn(run, step));
-      const row = element("tr", a === b ? {} : { class: "differs" },
-        element("td", { class: "number" }, shownNumber(step)), element("td"),
-        element("td", {}, a), element("td", {}, b));
-      if (a !== b) row.children[1].append(
-        element("span", { "aria-hidden": "true" }, "≠"), element("span", { class: "voice" }, "differs"));
-      if (step === this.step) row.setAttribute("aria-current", "true");
-      return row;
-    });
+    const rows = [...steps]
+      .sort((a, b) => a - b)
+      .map((step) => {
+        const [a, b] = this.runs.map((run) => batchesIn(run, step));
+        const row = element(
+          "tr",
+          a === b ? {} : { class: "differs" },
+          element("td", { class: "number" }, shownNumber(step)),
+          element("td"),
+          element("td", {}, a),
+          element("td", {}, b),
+        );
+        if (a !== b)
+          row.children[1].append(
+            element("span", { "aria-hidden": "true" }, "≠"),
+            element("span", { class: "voice" }, "differs"),
+          );
+        if (step === this.step) row.setAttribute("aria-current", "true");
+        return row;
+      });
     byId("around").replaceChildren(...rows);
   }
 }
