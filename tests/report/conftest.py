@@ -57,7 +57,7 @@ def running() -> Iterator:
         yield chromium
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def opened(running, reports: Callable[..., Path]) -> Opener:
     """A report, opened: by the name of its run, and of the second one."""
     browsing = pytest.importorskip("browsing")

@@ -112,5 +112,5 @@ def test_without_scripts_the_verdict_and_the_waits_are_there(running, reports):
     page.goto(reports("with_findings").as_uri())
     assert page.locator(".findings li").count() >= 3
     assert page.get_by_text("from submit to output 0").is_visible()
-    assert page.get_by_text("scripts, which are switched off").is_visible()
+    assert page.get_by_text("is drawn by scripts: they are at work, or switched off").is_visible()
     context.close()
