@@ -7,8 +7,9 @@ import msgspec
 import typer
 
 from audit.diff import diff
-from audit.words import counted
+from audit.exporting.target import refuse_the_log, whole_file
 from rlt_fsm.errors import LogError
+from rlt_fsm.wording import counted
 
 from .common import ProgressLine, mistakes_in_one_sentence, print_json
 from .diff import Anyway, Level, LevelName
@@ -69,13 +70,16 @@ def _report(
     ] = None,
     level: Level = LevelName.EVENTS,
     anyway: Anyway = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell as JSON what was written.")] = False,
 ) -> None:
     from audit.reporting.figures import run_view  # noqa: PLC0415  # numpy where it is needed
     from audit.reporting.page import render  # noqa: PLC0415  # jinja2 where it is needed
     from audit.reporting.sides import sides_view  # noqa: PLC0415  # with the others
 
-    with mistakes_in_one_sentence(), ProgressLine() as progress:
+    with mistakes_in_one_sentence("no half file is left"), ProgressLine() as progress:
+        for log in (db, against):
+            if log is not None:
+                refuse_the_log(str(out), log)
         if against is None:
             views, sides = [run_view(db, run, progress=progress)], None
         else:
@@ -89,20 +93,14 @@ def _report(
             both = (("A", db, run), ("B", against, run_b))
             views = [run_view(log, n, label, progress=progress) for label, log, n in both]
         text = render(views, sides)
-        _write(out, text)
+        with whole_file(out) as part:
+            part.write_text(text, encoding="utf-8")
     step = None if sides is None else sides.step
     written = Written(out=str(out), bytes=out.stat().st_size, runs=_shown(views), step=step)
     if as_json:
         print_json(written)
     else:
         typer.echo("\n".join(_told(written)))
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LogError(f"{out}: the report cannot be written: {error.strerror}") from error
 
 
 def _shown(views: "list[RunView]") -> list[Shown]:

@@ -2,8 +2,10 @@
 
 from typing import Any, Final, cast
 
+from rlt_fsm.wording import counted
+
 from ..diff import Diff
-from ..words import counted, joined, shown
+from ..words import joined, shown
 from .choice import Choice
 from .difference import There
 

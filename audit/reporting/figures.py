@@ -11,8 +11,9 @@ from audit.findings import Finding
 from audit.reader import RunLog, open_log
 from audit.request_names import name_of
 from audit.verify import RunReport, verify
-from audit.words import counted, joined, shown
+from audit.words import joined, shown
 from rlt_fsm.log.port import EventStore, RunInfo
+from rlt_fsm.wording import counted
 
 from .gather import gather
 from .gathered import Gathered

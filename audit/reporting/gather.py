@@ -27,9 +27,9 @@ from audit.reader import (
 )
 from audit.timeline import tell, told
 from audit.waits import ADMISSION, ENDS_WAIT, begins
-from audit.words import counted
 from rlt_fsm.machines import HELD
 from rlt_fsm.states import RequestStatus
+from rlt_fsm.wording import counted
 
 from . import kinds
 from .gather_batches import Batches

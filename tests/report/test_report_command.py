@@ -74,7 +74,16 @@ def test_a_mistake_is_one_sentence_and_status_2(options, sentence, logs, tmp_pat
 def test_a_place_that_cannot_be_written_is_told(logs, tmp_path):
     result = rlt_audit(logs("small"), "-o", tmp_path / "none" / "r.html")
     assert result.exit_code == 2
-    assert "the report cannot be written: No such file or directory" in result.stderr
+    assert "cannot be written (No such file or directory): give another path" in result.stderr
+
+
+def test_a_report_never_takes_the_place_of_a_log(logs):
+    before = logs("small").read_bytes()
+    for arguments in ((logs("small"),), (logs("busy"), "--against", logs("small"))):
+        result = rlt_audit(*arguments, "-o", logs("small"))
+        assert result.exit_code == 2
+        assert "this is the log itself" in result.stderr
+    assert logs("small").read_bytes() == before
 
 
 def test_the_log_is_not_written_to(logs, tmp_path):
