@@ -106,6 +106,34 @@ def test_the_life_of_the_chosen_request_is_a_table_too(opened):
         assert life.locator("tbody tr").first.inner_text() != first
 
 
+def test_the_keyboard_stays_where_it_is_when_a_table_is_made_anew(opened):
+    with opened("busy") as page:
+        page.evaluate("report.page.view.setCursor(100)")
+        settle(page)
+        page.locator("#step-rows tbody button").nth(1).focus()
+        page.keyboard.press("Enter")
+        settle(page)
+        assert page.evaluate("document.activeElement.closest('table').caption.textContent") == (
+            "Rows of the step's batch"
+        )
+        page.evaluate("report.page.view.setCursor(770)")
+        settle(page)
+        later = page.get_by_role("button", name="Later rows: Batches")
+        later.focus()
+        while later.is_enabled():
+            page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.ariaLabel") == "Earlier rows: Batches"
+
+
+def test_a_request_of_the_table_leads_to_its_panel(opened):
+    with opened("busy") as page:
+        page.get_by_role("button", name="Choose request batch-21").press("Enter")
+        settle(page)
+        assert page.evaluate("document.activeElement.id") == "request-heading"
+        assert page.locator("#request-heading").inner_text() == "Request batch-21"
+        assert page.locator("#step-heading").inner_text() == "Step 126"
+
+
 def test_without_scripts_the_verdict_and_the_waits_are_there(running, reports):
     context = running.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -145,6 +145,18 @@ class Run {
     return place < end && this.rows.batch[place] <= batches.at(-1) ? place : -1;
   }
 
+  // What happened to a request in a column but for its row, in order; entries as in `life`.
+  told(request, column) {
+    const entries = [];
+    for (const table of ["notes", "outputs"]) {
+      const [begin, end] = this.range(table, request);
+      const { column: columns, seq } = this[table];
+      let i = firstAtLeast(columns, column, begin, end);
+      for (; i < end && columns[i] === column; i += 1) entries.push([column, seq[i], table, i]);
+    }
+    return entries.sort((a, b) => a[1] - b[1]);
+  }
+
   // A request's whole life in order: [column, seq, table, place]; a row stands at its batch's seq.
   life(request) {
     if (this.lifeOf?.request === request) return this.lifeOf.entries;

@@ -125,11 +125,7 @@ class Lanes {
       ["step", shownNumber(run.steps.step[column])],
       ["", standing(run, request, column), theme(run).kinds[run.kindAt(request, column)]],
     ];
-    for (const entry of run
-      .life(request)
-      .filter(([at, , table]) => at === column && table !== "rows")) {
-      lines.push(["", entryWords(run, entry).what]);
-    }
+    for (const entry of run.told(request, column)) lines.push(["", entryWords(run, entry).what]);
     for (const finding of run.findingsOf.get(request) ?? []) {
       if (finding.column === column) lines.push([finding.invariant, finding.message]);
     }
@@ -195,13 +191,19 @@ class Lanes {
   strip(request, plot, ratio) {
     const known = this.strips.get(request);
     if (known) return known;
+    const strip = this.painted(request, plot, ratio);
+    this.strips.set(request, strip);
+    return strip;
+  }
+
+  // A strip that nobody keeps; the palette is the one of the last drawing.
+  painted(request, plot, ratio) {
     const wide = Math.max(1, Math.round(plot * ratio));
     const high = Math.round(BAND * ratio);
     const image = new ImageData(wide, high);
     fillStrip(image, this.shares(request, wide), this.palette, wide, high);
     const canvas = new OffscreenCanvas(wide, high);
     canvas.getContext("2d").putImageData(image, 0, 0);
-    this.strips.set(request, canvas);
     return canvas;
   }
 

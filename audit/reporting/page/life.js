@@ -103,8 +103,7 @@ class Life {
     const { view } = this;
     const { run, request } = view;
     const top = 3 * TRACK;
-    this.lanes.freshen(paint, plot, ratio);
-    context.drawImage(this.lanes.strip(request, plot, ratio), GUTTER, top + 4, plot, TRACK - 9);
+    context.drawImage(this.lanes.painted(request, plot, ratio), GUTTER, top + 4, plot, TRACK - 9);
     const wide = plot / view.span;
     const [begin, end] = run.range("rows", request);
     const columns = run.batches.column;

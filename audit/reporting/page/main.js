@@ -20,8 +20,15 @@ function start(runs) {
   const panels = {
     step: new StepPanel(view, choose),
     request: new RequestPanel(view),
-    requests: new RequestTable(view, choose),
-    batches: new BatchTable(view),
+    requests: new RequestTable(view, (request) => {
+      view.setCursor(view.run.requests.submitted[request]);
+      choose(request);
+      reveal("request-heading");
+    }),
+    batches: new BatchTable(view, (column) => {
+      view.setCursor(column);
+      reveal("step-heading");
+    }),
   };
   const twins = document.querySelector(".twins");
   const sides = twins && new Sides(twins, runs);
@@ -38,6 +45,12 @@ function start(runs) {
   return page;
 }
 
+// Go to a heading, with what reads the page aloud.
+function reveal(id) {
+  byId(id).scrollIntoView({ block: "nearest" });
+  byId(id).focus({ preventScroll: true });
+}
+
 function onceAFrame(work) {
   let isAsked = false;
   return () => {
@@ -50,14 +63,19 @@ function onceAFrame(work) {
   };
 }
 
-function drawAll({ view, charts, lanes, life, panels, sides }) {
+function drawAll(page) {
+  const { view, charts, lanes, life, panels, sides } = page;
   drawAxis(byId("axis"), view);
   for (const chart of charts) chart.draw();
   lanes.draw();
   life.draw();
   sides?.draw();
-  for (const panel of Object.values(panels)) panel.draw();
   const { run } = view;
+  const chosen = [run.run_id, run.requests.length, run.columns, view.cursor, view.request].join();
+  if (page.chosen !== chosen) {
+    for (const panel of Object.values(panels)) panel.draw();
+    page.chosen = chosen;
+  }
   const stepAt = (column) =>
     run.steps.step[Math.min(run.columns - 1, Math.max(0, Math.round(column)))];
   if (!run.columns) return;
@@ -124,6 +142,7 @@ function showRun(page, runs, number) {
     part.hidden = Number(part.dataset.run) !== number;
   }
   const run = runs[number];
+  page.chosen = "";
   page.view.show(run);
   for (const chart of page.charts) chart.load();
   page.lanes.load();

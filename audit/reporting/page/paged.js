@@ -49,13 +49,12 @@ class PagedTable {
         heading,
         way ? (way > 0 ? " ▲" : " ▼") : "",
       );
+      button.dataset.key = key;
       button.addEventListener("click", () => {
         this.sorted = { key, way: way > 0 ? -1 : 1 };
         this.onSort(this.sorted);
         this.drawHead();
-        this.head
-          .querySelectorAll(".sort")
-          [this.columns.filter((c) => c[2]).findIndex((c) => c[2] === key)].focus();
+        this.head.querySelector(`[data-key="${key}"]`).focus();
       });
       cell.append(button);
       return cell;
@@ -75,13 +74,30 @@ class PagedTable {
     const end = Math.min(this.count, this.first + this.size);
     const rows = [];
     for (let i = this.first; i < end; i += 1) rows.push(this.made(this.row(i)));
-    this.body.replaceChildren(...rows);
-    this.before.disabled = this.first === 0;
-    this.after.disabled = end >= this.count;
+    this.keepingFocus(() => {
+      this.body.replaceChildren(...rows);
+      this.before.disabled = this.first === 0;
+      this.after.disabled = end >= this.count;
+    });
     this.pager.hidden = this.count <= this.size;
     this.place.textContent = this.count
       ? `${shownNumber(this.first + 1)} – ${shownNumber(end)} of ${shownNumber(this.count)}`
       : "";
+  }
+
+  // Who works with the keyboard stays where they are, though the rows are new ones.
+  keepingFocus(change) {
+    const focused = document.activeElement;
+    const place = [...this.body.rows].findIndex((row) => row.contains(focused));
+    change();
+    if (place >= 0) {
+      const row = this.body.rows[Math.min(place, this.body.rows.length - 1)];
+      row?.querySelector("button")?.focus({ preventScroll: true });
+    } else if (focused === this.before && this.before.disabled) {
+      this.after.focus();
+    } else if (focused === this.after && this.after.disabled) {
+      this.before.focus();
+    }
   }
 
   made({ cells, current, press, label }) {

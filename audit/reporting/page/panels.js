@@ -218,7 +218,7 @@ class RequestTable {
 }
 
 class BatchTable {
-  constructor(view) {
+  constructor(view, onStep) {
     this.view = view;
     this.table = new PagedTable(document.getElementById("batch-table"), {
       caption: "Batches",
@@ -248,7 +248,7 @@ class BatchTable {
             because,
           ],
           current: column === this.view.cursor,
-          press: () => this.view.setCursor(column),
+          press: () => onStep(column),
           label: `Go to step ${step}`,
         };
       },
