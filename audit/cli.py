@@ -10,7 +10,18 @@ import typer
 from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.log.port import EventStore
 
-from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
+from .commands import (
+    archive,
+    compare,
+    diff,
+    explain,
+    replay,
+    shrink,
+    state,
+    timeline,
+    verify,
+    watch,
+)
 
 app = typer.Typer(
     name="rlt-audit",
@@ -36,6 +47,13 @@ def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> r
     return Redrive(source, run_id, settings)
 
 
+def _engine_state(log: EventStore, run_id: int, seq: int) -> str:
+    from rlt_fsm.checkpoint import to_json  # noqa: PLC0415  # no engine where none is asked
+    from rlt_fsm.replay import fold  # noqa: PLC0415  # the same
+
+    return to_json(fold(log, run_id, until_seq=seq))
+
+
 def _runs() -> shrink.Runs:
     from runner.sim_runs import SimRuns  # noqa: PLC0415  # no engine where none is driven
     from runner.terminal import log_to_stderr  # noqa: PLC0415  # the same
@@ -47,6 +65,7 @@ def _runs() -> shrink.Runs:
 for command in (verify, watch, state, timeline, explain, diff, compare):
     command.register(app)
 replay.register(app, _redriver)
+archive.register(app, _engine_state)
 shrink.register(app, _runs)
 
 
