@@ -15,6 +15,7 @@ from .commands import (
     compare,
     diff,
     explain,
+    join,
     replay,
     shrink,
     state,
@@ -62,7 +63,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare):
+for command in (verify, watch, state, timeline, explain, diff, compare, join):
     command.register(app)
 replay.register(app, _redriver)
 archive.register(app, _engine_state)

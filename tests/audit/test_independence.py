@@ -25,6 +25,7 @@ ALLOWED = {
 # makes a failing workload small is blind to why it fails.
 ROOTS = {
     "archive.py": {"rlt_fsm.log.archiving"},
+    "commands/join.py": {"rlt_fsm.log.joining"},
     "cli.py": {
         "rlt_fsm.checkpoint",
         "rlt_fsm.command_output",
