@@ -1,5 +1,7 @@
 """`verify`: one pass over each run of a log, and the verdict on all of them."""
 
+from rlt_fsm.arguments import function_or_none
+
 from .reader import Source, open_log
 from .report import SEVERITY, Report, RunReport
 from .run_pass import Pass, Progress
@@ -21,6 +23,7 @@ def verify(
     Raises:
         LogError: the log cannot be opened or read, or has no such run.
     """
+    function_or_none("progress", progress)
     with open_log(db) as log:
         numbers = [info.run_id for info in log.runs()] if run is None else [run]
         runs = [

@@ -36,7 +36,7 @@ def register(app: typer.Typer, engine_state: EngineState) -> None:
             int, typer.Option(help="The first step that stays.", metavar="N", min=1)
         ],
         output: Annotated[
-            Path | None, typer.Option("-o", "--output", help="The archive.", metavar="ARCHIVE")
+            Path | None, typer.Option("-o", help="The archive.", metavar="ARCHIVE")
         ] = None,
         run: Annotated[
             int | None, typer.Option(help="The run; by default the newest.", metavar="N")
@@ -51,7 +51,7 @@ def register(app: typer.Typer, engine_state: EngineState) -> None:
     ) -> None:
         if (output is None) != discard:
             raise typer.BadParameter("give -o ARCHIVE, or --discard to delete the events")
-        with mistakes_in_one_sentence():
+        with mistakes_in_one_sentence("the log is whole, begin again"):
             try:
                 with ProgressLine() as progress:
                     done = archive(

@@ -7,7 +7,7 @@ import typer
 
 from rlt_fsm.log.joining import join
 
-from .common import mistakes_in_one_sentence
+from .common import mistakes_in_one_sentence, print_json
 
 HELP = """Put a log and its archives together again, for the commands that need a whole run.
 
@@ -26,8 +26,13 @@ def _join(
     parts: Annotated[
         list[Path], typer.Argument(help="The archives, oldest first, then the log.", metavar="DB")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The whole log.", metavar="DB")],
+    output: Annotated[Path, typer.Option("-o", help="The whole log.", metavar="WHOLE")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    with mistakes_in_one_sentence():
+    with mistakes_in_one_sentence("no file was made"):
         join(parts, output)
-    typer.echo(f"{output}: {len(parts)} parts in one")
+    if as_json:
+        print_json({"db": str(output), "parts": [str(part) for part in parts]})
+    else:
+        typer.echo(f"{output}: {len(parts)} parts in one")
