@@ -16,6 +16,7 @@ from .commands import (
     export,
     join,
     replay,
+    report,
     shrink,
     state,
     timeline,
@@ -54,7 +55,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare, export, join):
+for command in (verify, watch, state, timeline, explain, diff, compare, export, join, report):
     command.register(app)
 replay.register(app, _redriver)
 archive.register(app, _engine_state)

@@ -106,7 +106,7 @@ class Runner(Protocol):
 
     def submit(self, batch: Batch) -> None:
         """Start computing a batch, after those submitted before it. Raises where the device fails;
-        the engine fails the batch.
+        the engine fails the batch. `DeviceLost`, here and elsewhere, stops the engine.
         """
 
     def collect(self) -> list[BatchResult]:

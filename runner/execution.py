@@ -17,7 +17,7 @@ from .attention import AttentionBackend
 from .inputs import Piece
 from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
-from .pending import Pending
+from .pending import Pending, behind_launches
 from .resident import ResidentState
 from .sampler import Draw, sample
 
@@ -28,6 +28,7 @@ class Options(NamedTuple):
     one_row_per_call: bool  # results that do not depend on batch mates, bit by bit
     prefix_caching: bool
     keeps_tokens: bool  # for preludes that are submitted before their token is known to the engine
+    max_in_flight: int = 1  # batches whose results were not yet read
 
 
 class Executor:
@@ -49,10 +50,16 @@ class Executor:
         self._device = cache.device
         self._full_depth = cache.geometry.depths
 
-    def run(self, batch: Batch) -> BatchResult:
-        """Compute a batch. Its rows share one operation; their works may differ in one way only:
-        prompt rows beside decode rows.
+    def start(self, batch: Batch) -> Pending:
+        """Begin a batch; here it is launched, and on a CPU computed, when this returns.
+
+        Its rows share one operation; their works may differ in one way only: prompt rows beside
+        decode rows.
         """
+        result = self._run(batch)
+        return Pending(batch.ticket, lambda: result, behind_launches(self._device))
+
+    def _run(self, batch: Batch) -> BatchResult:
         works = frozenset(batch.works)
         if works == {WorkKey.PROMPT_ATOMIC}:
             self._prompt(batch.rows)
@@ -66,11 +73,6 @@ class Executor:
         else:
             raise NotImplementedError(f"a batch of {'+'.join(batch.works)} does not run here")
         return BatchResult(batch.ticket)
-
-    def start(self, batch: Batch) -> Pending:
-        """Begin a batch; here it is computed when this returns."""
-        result = self.run(batch)
-        return Pending(batch.ticket, lambda: result)
 
     # ---- prompts, all depths at once ---------------------------------------------------------
 

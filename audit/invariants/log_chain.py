@@ -45,8 +45,7 @@ class S13Log(Invariant):
     def prepare(self) -> None:
         """Nothing is read; the chain begins at 32 zero bytes."""
         self._digest = GENESIS
-        self._due_seq = 1
-        self._first_seq = 1  # of the step being read
+        self._due_seq = self._first_seq = 1  # the first: of the step being read
         self._last_step: int | None = None
         self._names: dict[int | None, str | None] = {None: None}
         self.causes = Causes(self.recount, self._wrong_cause)
