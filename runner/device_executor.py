@@ -1,6 +1,7 @@
 """Executing batches through the kernels: decode steps as few launches over fixed buffers.
 
-Prompts, replays and mixed batches take the general way of `Executor`, through the same fused loop.
+Prompts, replays and mixed batches take the general way of `Executor`, through the same fused loop,
+which is captured too for batches of prompt rows alone.
 Nothing waits for the device but the results that decide: who may leave, and which tokens.
 """
 
@@ -15,7 +16,7 @@ from rlt_fsm.batch import Batch, BatchResult, Row
 from rlt_fsm.states import WorkKey
 
 from . import inputs
-from .cuda_graphs import DecodeGraphs, bucket_sizes
+from .cuda_graphs import StepGraphs, bucket_sizes, prompt_sizes
 from .execution import Executor, Options
 from .fused import FusedLoop
 from .kernels.backend import TritonAttention
@@ -25,7 +26,10 @@ from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
 from .pending import Pending
 from .progress import Progress, silent
+from .prompt_loop import PromptLoop
 from .resident import ResidentState
+
+_PROMPT = "prompt"
 
 
 class _Outputs(NamedTuple):
@@ -42,7 +46,9 @@ class DeviceExecutor(Executor):
     """`Executor` over kernels, fused weights and persistent buffers.
 
     `loop` holds the fused weights; state rows are slots of the attention's tables, which must have
-    room for all of them from the start, for graphs keep their address.
+    room for all of them from the start, for graphs keep their address. `prompts` is where the rows
+    of prompts lie; None where results may not depend on the batch, and every position is computed
+    as a decode row.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class DeviceExecutor(Executor):
         resident: ResidentState,
         options: Options,
         loop: FusedLoop,
+        prompts: PromptLoop | None = None,
     ) -> None:
         # The fused loop has its own way to rows that do not depend on their batch mates.
         whole_calls = options._replace(one_row_per_call=False)
@@ -63,7 +70,9 @@ class DeviceExecutor(Executor):
         # Where bits may not depend on the batch, decode rows are computed as prompt rows are.
         heads = model.config.num_attention_heads, model.config.num_key_value_heads
         self._writes_while_attending = heads[0] == heads[1] and not options.one_row_per_call
-        self._graphs: DecodeGraphs | None = None
+        self._prompts = prompts
+        self._graphs: StepGraphs | None = None
+        self._prompt_graphs: StepGraphs | None = None
         state_rows, device = resident.hidden.shape[0], cache.device
         capacity = loop.padded(state_rows)
         self.inputs = StepInputs(capacity, device)
@@ -84,16 +93,24 @@ class DeviceExecutor(Executor):
         }
 
     def capture(self, progress: Progress = silent) -> int:
-        """Capture every decode step at every bucket; how many graphs there are.
+        """Capture every decode step and the prompts' loop at every bucket; how many graphs.
 
         Raises:
             torch.OutOfMemoryError: no memory for them; batches are launched one by one.
         """
-        graphs = DecodeGraphs(self.buckets(), self._device)
+        graphs = StepGraphs(self.buckets(), self._device)
+        sizes = prompt_sizes(self._prompts.most) if self._prompts is not None else []
+        decodes = len(self.buckets()) * len(self.steps())
+        total = decodes + len(sizes)
         with torch.inference_mode():
-            graphs.capture(self.steps(), progress)
+            graphs.capture(self.steps(), lambda done, _: progress(done, total))
+            if self._prompts is not None:
+                prompts = StepGraphs(sizes, self._device)
+                launches = {_PROMPT: self._prompts.launch}
+                prompts.capture(launches, lambda done, _: progress(decodes + done, total))
+                self._prompt_graphs = prompts
         self._graphs = graphs
-        return len(graphs)
+        return total
 
     def buckets(self) -> list[int]:
         """Sizes of decode launches that are worth a graph."""
@@ -239,6 +256,19 @@ class DeviceExecutor(Executor):
         )
 
     # ---- the general way ---------------------------------------------------------------------
+
+    def _prompt_loop(self, hidden: Tensor, spans: list[Span]) -> Tensor:
+        rows = hidden.shape[0]
+        if self._prompt_graphs is not None:
+            rows = self._prompt_graphs.bucket(_PROMPT, rows) or rows
+        if self._prompts is None or not self._prompts.holds(spans, rows):
+            return super()._prompt_loop(hidden, spans)
+        return self._prompts.run(hidden, spans, rows, self._launch_prompt)
+
+    def _launch_prompt(self, rows: int) -> None:
+        assert self._prompts is not None
+        if self._prompt_graphs is None or not self._prompt_graphs.replay(_PROMPT, rows):
+            self._prompts.launch(rows)
 
     def _loop(self, hidden: Tensor, spans: list[Span]) -> tuple[Tensor, Tensor]:
         count = hidden.shape[0]

@@ -98,7 +98,7 @@ class Executor:
         if not spans:
             return
         index = self._index(packed)
-        hidden[index], _ = self._loop(hidden[index], spans)
+        hidden[index] = self._prompt_loop(hidden[index], spans)
         self._fill_replayed(pieces, [depth] * len(pieces))
 
     def _fill_replayed(self, pieces: Sequence[Piece], depths: Sequence[int]) -> None:
@@ -156,10 +156,13 @@ class Executor:
             ]
         exits = [False] * len(rows)
         if spans:
-            states, logits = self._loop(torch.cat(hidden), spans)
-            self._resident.hidden[state_rows] = states[: len(decode)]
-            left = iter(self._gate(decode, state_rows, logits[: len(decode)]))
-            exits = [row.work is WorkKey.DECODE_RECURRENT and next(left) for row in rows]
+            if decode:
+                states, logits = self._loop(torch.cat(hidden), spans)
+                self._resident.hidden[state_rows] = states[: len(decode)]
+                left = iter(self._gate(decode, state_rows, logits[: len(decode)]))
+                exits = [row.work is WorkKey.DECODE_RECURRENT and next(left) for row in rows]
+            else:
+                states = self._prompt_loop(torch.cat(hidden), spans)
             self._keep(spans[len(decode) :], states[len(decode) :])
         self._fill_replayed(pieces, depths)
         self._leave(prompt)
@@ -215,6 +218,10 @@ class Executor:
             for i, span in enumerate(inputs.split_spans(spans))
         ]
         return torch.cat([state for state, _ in parts]), torch.cat([gate for _, gate in parts])
+
+    def _prompt_loop(self, hidden: Tensor, spans: list[Span]) -> Tensor:
+        """`_loop` of prompt rows alone, whose gates nobody asks; valid until the next call."""
+        return self._loop(hidden, spans)[0]
 
     def _by_row(self, call: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
         """`call` on all rows, or on each alone where results must not depend on batch mates."""

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from rlt_fsm.batch import BlockTable
+from rlt_fsm.config import CacheConfig
 
+from .models.shape import ModelShape
 from .written import Owner, Written
 
 
@@ -34,6 +36,19 @@ class KVGeometry(NamedTuple):
     def blocks_for(self, tokens: int) -> int:
         """Blocks over all planes that `tokens` positions need."""
         return -(-tokens // self.block_size) * self.planes
+
+
+def geometry_of(shape: ModelShape, cache: CacheConfig, dtype: torch.dtype) -> KVGeometry:
+    """The pool that a model needs under a layout: a plane for each loop, or one for all."""
+    return KVGeometry(
+        layers=shape.layers,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        block_size=cache.block_size,
+        depths=shape.depths,
+        planes=1 if cache.layout == "shared" else shape.depths,
+        dtype=dtype,
+    )
 
 
 class Span(NamedTuple):

@@ -8,10 +8,10 @@ import torch
 from rlt_fsm.config import CacheConfig, EngineConfig
 from rlt_fsm.errors import ConfigError
 
-from .cuda_graphs import GRAPHED_STEPS, bucket_sizes
+from .cuda_graphs import captured_steps
 from .kv_cache import KVCache, KVGeometry
 from .memory_plan import MemoryPlan, working_memory
-from .models.ouro_config import OuroConfig
+from .models.shape import ModelShape
 
 # Of the host's available memory: weights, activations and other programs need room as well.
 HOST_FRACTION = 0.25
@@ -50,7 +50,7 @@ def take_pool(
 
 def planned_pool(
     config: EngineConfig,
-    model: OuroConfig,
+    model: ModelShape,
     geometry: KVGeometry,
     *,
     backend: str,
@@ -63,11 +63,10 @@ def planned_pool(
         ConfigError: the device does not have it.
     """
     scheduler, cache_config = config.scheduler, config.cache
-    sizes = bucket_sizes(scheduler.max_num_seqs) if config.execution.cuda_graphs else []
-    graphs = len(sizes) * GRAPHED_STEPS
+    graphs = captured_steps(config)
     working = working_memory(model, geometry.dtype, config, backend=backend, graphs=graphs)
     is_cuda = device.type == "cuda"
-    in_use, total = device_memory(device) if is_cuda else (0, _available_host_bytes())
+    in_use, total = device_memory(device) if is_cuda else (0, available_host_bytes())
     cache = take_pool(
         cache_config,
         geometry,
@@ -146,10 +145,11 @@ def _budget(cache: CacheConfig, device: torch.device, working_bytes: int) -> tup
         share = cache.gpu_memory_utilization
         budget = max(0, int(total * share) - in_use - working_bytes)
         return budget, f"raise cache.gpu_memory_utilization={share}"
-    return int(_available_host_bytes() * HOST_FRACTION), "set cache.kv_cache_memory_bytes"
+    return int(available_host_bytes() * HOST_FRACTION), "set cache.kv_cache_memory_bytes"
 
 
-def _available_host_bytes() -> int:
+def available_host_bytes() -> int:
+    """Bytes of the host's memory that a program can have without swapping."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text(encoding="ascii").splitlines():

@@ -1,27 +1,22 @@
-"""Where a model comes from, and which device, dtype and context it runs with."""
+"""Reading a model into memory, and which device, dtype and context it runs with."""
 
-import os
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
 
-from rlt_fsm.errors import CheckpointError, ConfigError
+from rlt_fsm.arguments import shown, whole
+from rlt_fsm.errors import ConfigError
 
+from .hub import find_model, name_of
 from .models.ouro import OuroConfig, OuroModel
 from .models.weights import load_checkpoint
 
-DEMO: Final = "demo"
-DEMO_FOLDER: Final = Path(__file__).parent / "demo" / "checkpoint"
 DTYPES: Final = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# What is fetched of a hub repository: data only, never code.
-HUB_PATTERNS: Final = ("*.safetensors", "*.json")
 
 
 class LoadedModel(NamedTuple):
@@ -44,55 +39,13 @@ def load_model(model: str | Path, device: str, dtype: str) -> LoadedModel:
     number = resolve_dtype(dtype, place)
     folder = find_model(model)
     config, network = load_checkpoint(folder, number, place)
-    is_named = model == DEMO or not Path(model).is_dir()
-    return LoadedModel(str(model) if is_named else folder.name, config, network, folder)
-
-
-def find_model(model: str | Path) -> Path:
-    """The folder of a model; a hub id is downloaded where `huggingface_hub` is installed.
-
-    Raises:
-        CheckpointError: neither a folder nor a hub id that can be fetched.
-    """
-    if not isinstance(model, str | Path) or not str(model):
-        raise CheckpointError(f"model={model!r}: give 'demo', a folder or a hub id")
-    if model == DEMO:
-        return DEMO_FOLDER
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder.resolve()
-    if isinstance(model, Path) or not _is_hub_id(model):
-        raise CheckpointError(
-            f"{model} is not a folder: give 'demo', a folder with config.json and weights, or a "
-            "hub id such as 'owner/name'"
-        )
-    if find_spec("huggingface_hub") is None:
-        raise CheckpointError(
-            f"{model!r} is not a local folder, and fetching it needs huggingface_hub: install "
-            "that, or download the model and give its folder"
-        )
-    return _fetch(model)
-
-
-def _is_hub_id(model: str) -> bool:
-    owner, slash, name = model.partition("/")
-    is_pair = bool(owner and slash and name) and "/" not in name
-    return is_pair and owner not in {".", "..", "~"} and os.sep not in name
-
-
-def _fetch(model: str) -> Path:
-    hub = import_module("huggingface_hub")
-    try:
-        return Path(hub.snapshot_download(model, allow_patterns=list(HUB_PATTERNS)))
-    except Exception as error:  # the hub's errors share no base with anything but this
-        raise CheckpointError(
-            f"{model!r} is not a local folder and could not be fetched ({type(error).__name__}): "
-            "check the name and the network, or give a local folder"
-        ) from error
+    return LoadedModel(name_of(model, folder), config, network, folder)
 
 
 def resolve_device(device: str) -> torch.device:
     """`auto` is the first CUDA device where there is one, else the CPU."""
+    if not isinstance(device, str):
+        raise ConfigError(f"device={shown(device)}: must be 'auto', 'cpu' or 'cuda[:N]'")
     if device == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:
@@ -110,10 +63,10 @@ def resolve_device(device: str) -> torch.device:
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 on CUDA and float32 on a CPU."""
+    if not isinstance(dtype, str) or dtype not in {"auto", *DTYPES}:
+        raise ConfigError(f"dtype={shown(dtype)}: must be 'auto' or one of {', '.join(DTYPES)}")
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype={dtype!r}: must be 'auto' or one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
@@ -121,7 +74,7 @@ def resolve_context(asked: int | None, most: int) -> int:
     """The context in tokens: what is asked for, or the model's own."""
     if asked is None:
         return most
-    is_whole = isinstance(asked, int) and not isinstance(asked, bool)
-    if not is_whole or not 1 <= asked <= most:
-        raise ConfigError(f"max_model_len={asked!r}: must be in [1, {most}], the model's context")
-    return asked
+    try:
+        return whole("max_model_len", asked, least=1, most=most)
+    except ConfigError as error:
+        raise ConfigError(f"{error}, the model's context") from None

@@ -8,7 +8,7 @@ import torch
 
 from rlt_fsm.config import EngineConfig
 
-from .models.ouro_config import OuroConfig
+from .models.shape import ModelShape
 
 RESERVE_BYTES = 256 * 2**20  # the libraries' workspaces, and what the allocator cannot join
 GRAPH_BYTES = 3 * 2**20  # of one captured step beside its tensors: nodes and their arguments
@@ -58,7 +58,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def working_memory(
-    model: OuroConfig, dtype: torch.dtype, config: EngineConfig, *, backend: str, graphs: int
+    model: ModelShape, dtype: torch.dtype, config: EngineConfig, *, backend: str, graphs: int
 ) -> Working:
     """What the largest batch needs, and `graphs` captured steps.
 
@@ -67,7 +67,7 @@ def working_memory(
     """
     scheduler = config.scheduler
     rows = max(scheduler.max_num_batched_tokens, scheduler.max_num_seqs)
-    heads = model.num_attention_heads + 2 * model.num_key_value_heads
+    heads = model.heads + 2 * model.kv_heads
     hidden, inner = model.hidden_size, model.intermediate_size
     numbers = 8 * hidden + 2 * heads * model.head_dim + 3 * inner
     per_row = numbers * dtype.itemsize + 2 * hidden * 4
@@ -77,5 +77,7 @@ def working_memory(
     activations = rows * per_row + logits
     if backend != "triton":
         activations += _TORCH_GATHERS
+    # Graphs keep what their largest step holds, of decode rows and of prompts.
     decode = scheduler.max_num_seqs * (per_row + model.vocab_size * dtype.itemsize)
-    return Working(activations, graphs * GRAPH_BYTES + (decode if graphs else 0), RESERVE_BYTES)
+    captured = graphs * GRAPH_BYTES + decode + rows * per_row if graphs else 0
+    return Working(activations, captured, RESERVE_BYTES)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
+from rlt_fsm.arguments import function_or_none
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec
-from rlt_fsm.config import EngineConfig
+from rlt_fsm.config import EngineConfig, SchedulerConfig
 from rlt_fsm.errors import ConfigError
 from rlt_fsm.oplog import logger
 
@@ -21,7 +22,8 @@ from .device_executor import DeviceExecutor
 from .device_start import start_device_executor
 from .execution import Executor, Options
 from .kernels.backend import TritonAttention
-from .kv_cache import KVCache, KVGeometry, Pages
+from .kv_cache import KVCache, Pages
+from .kv_layout import geometry_of
 from .kv_sizing import planned_pool
 from .loading import LoadedModel, load_model, resolve_context
 from .memory_plan import MemoryPlan
@@ -60,11 +62,13 @@ class TorchRunner:
         max_model_len: int | None = None,
         progress: Progress = silent,
     ) -> None:
+        function_or_none("progress", progress)
         loaded = model if isinstance(model, LoadedModel) else load_model(model, device, dtype)
-        self._name, self._config, self._model, _ = loaded
+        self._name, self._model = loaded.name, loaded.model
+        self._shape = loaded.config.shape
         weight = self._model.lm_head.weight
         self._device, self._dtype = weight.device, weight.dtype
-        self._max_model_len = resolve_context(max_model_len, self._config.max_position_embeddings)
+        self._max_model_len = resolve_context(max_model_len, self._shape.context)
         self._progress = progress
         self.memory_plan: MemoryPlan | None = None
         self._on: _Device | None = None
@@ -85,11 +89,11 @@ class TorchRunner:
                 "execution.cuda_graphs=True needs a CUDA device and attention_backend 'triton': "
                 "set it to False"
             )
-        geometry = self._geometry(config)
+        geometry = geometry_of(self._shape, config.cache, self._dtype)
         state_rows = config.scheduler.max_num_seqs
         cache, self.memory_plan = planned_pool(
             config,
-            self._config,
+            self._shape,
             geometry,
             backend=backend,
             max_model_len=self._max_model_len,
@@ -99,7 +103,7 @@ class TorchRunner:
         mode = config.exit.mode or ("ouro_delayed" if execution.async_scheduling else "ouro")
         resident = ResidentState(
             state_rows,
-            self._config.hidden_size,
+            self._shape.state_size,
             dtype=self._dtype,
             device=self._device,
         )
@@ -108,7 +112,7 @@ class TorchRunner:
             prefix_caching=config.cache.enable_prefix_caching,
             keeps_tokens=execution.async_scheduling,
         )
-        executor = self._executor(cache, attention, resident, options)
+        executor = self._executor(cache, attention, resident, options, config.scheduler)
         has_graphs = execution.cuda_graphs and self._capture(executor)
         self._on = _Device(cache, resident, executor)
         resolved = replace(
@@ -190,15 +194,22 @@ class TorchRunner:
         attention: AttentionBackend,
         resident: ResidentState,
         options: Options,
+        limits: SchedulerConfig,
     ) -> Executor:
         if not isinstance(attention, TritonAttention):
             return Executor(self._model, cache, attention, resident, options)
         return start_device_executor(
-            self._model, cache, attention, resident, options, max_model_len=self._max_model_len
+            self._model,
+            cache,
+            attention,
+            resident,
+            options,
+            max_model_len=self._max_model_len,
+            max_tokens=limits.max_num_batched_tokens,
         )
 
     def _capture(self, executor: Executor) -> bool:
-        """Whether decode steps are captured; where memory is short they are launched singly."""
+        """Whether steps are captured; where memory is short they are launched singly."""
         assert isinstance(executor, DeviceExecutor), "only the kernels' executor has graphs"
         try:
             executor.capture(self._progress)
@@ -208,26 +219,14 @@ class TorchRunner:
             return False
         return True
 
-    def _geometry(self, config: EngineConfig) -> KVGeometry:
-        model, depths = self._config, self._config.total_ut_steps
-        return KVGeometry(
-            layers=model.num_hidden_layers,
-            kv_heads=model.num_key_value_heads,
-            head_dim=model.head_dim,
-            block_size=config.cache.block_size,
-            depths=depths,
-            planes=1 if config.cache.layout == "shared" else depths,
-            dtype=self._dtype,
-        )
-
     def _facts(self, planes: int) -> ModelFacts:
         return ModelFacts(
             name=self._name,
-            depths=self._config.total_ut_steps,
+            depths=self._shape.depths,
             planes=planes,
-            vocab_size=self._config.vocab_size,
+            vocab_size=self._shape.vocab_size,
             max_model_len=self._max_model_len,
-            eos_token_ids=self._config.eos_token_ids,
+            eos_token_ids=self._shape.eos_token_ids,
         )
 
 

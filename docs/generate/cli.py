@@ -28,11 +28,18 @@ class Parameter(typing.NamedTuple):
 
 def commands(program: str) -> Iterator[tuple[str, str, list[Parameter]]]:
     """Every command of a program: as it is typed, its help, its parameters."""
-    for info in APPS[program].registered_commands:
+    yield from _commands(program, APPS[program])
+
+
+def _commands(typed: str, app: typer.Typer) -> Iterator[tuple[str, str, list[Parameter]]]:
+    for info in app.registered_commands:
         assert info.callback is not None
         name = info.name or info.callback.__name__.replace("_", "-")
         text = info.help or inspect.getdoc(info.callback) or ""
-        yield f"{program} {name}", text, list(_parameters(info.callback))
+        yield f"{typed} {name}", text, list(_parameters(info.callback))
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from _commands(f"{typed} {group.typer_instance.info.name}", group.typer_instance)
 
 
 def _parameters(callback: Callable[..., Any]) -> Iterator[Parameter]:

@@ -87,7 +87,13 @@ def _executor(
     resident.hidden.normal_()
     options = Options(one_row_per_call=batch_invariant, prefix_caching=False, keeps_tokens=False)
     executor = start_device_executor(
-        loaded.model, cache, attention, resident, options, max_model_len=length
+        loaded.model,
+        cache,
+        attention,
+        resident,
+        options,
+        max_model_len=length,
+        max_tokens=rows,
     )
     order = np.random.default_rng(0).permutation(rows * pages).reshape(rows, pages)
     for row in range(rows):

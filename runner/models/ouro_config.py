@@ -13,6 +13,8 @@ import msgspec
 
 from rlt_fsm.errors import CheckpointError
 
+from .shape import ModelShape
+
 ARCHITECTURE = "OuroForCausalLM"
 
 # Keys that other tools write and that change nothing here.
@@ -132,6 +134,28 @@ class OuroConfig(msgspec.Struct, frozen=True, kw_only=True):
     def _require_token(self, key: str, token: object) -> None:
         if not _is_int(token) or not 0 <= token < self.vocab_size:
             raise _broken(key, token, f"must be a token id in [0, {self.vocab_size}) or null")
+
+    @property
+    def architecture(self) -> str:
+        """As config.json spells it."""
+        return ARCHITECTURE
+
+    @property
+    def shape(self) -> ModelShape:
+        """The sizes that serving needs."""
+        return ModelShape(
+            depths=self.total_ut_steps,
+            layers=self.num_hidden_layers,
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            heads=self.num_attention_heads,
+            kv_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            vocab_size=self.vocab_size,
+            context=self.max_position_embeddings,
+            eos_token_ids=self.eos_token_ids,
+            state_size=self.hidden_size,
+        )
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> "OuroConfig":

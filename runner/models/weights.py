@@ -7,7 +7,7 @@ weights, and nothing in a folder is ever executed. No downloads here.
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,6 +24,22 @@ INDEX_FILE = "model.safetensors.index.json"
 FLOAT_DTYPES = frozenset({"F16", "BF16", "F32", "F64"})  # as safetensors spells them
 
 
+class Stored(NamedTuple):
+    """One tensor as a file's header tells of it; `dtype` as safetensors spells it."""
+
+    name: str
+    path: Path
+    dtype: str
+    shape: list[int]
+
+
+class Survey(NamedTuple):
+    """The file of every tensor, and what is wrong with them, a sentence each."""
+
+    homes: dict[str, Path]
+    problems: list[str]
+
+
 def load_checkpoint(
     folder: str | Path,
     dtype: torch.dtype = torch.bfloat16,
@@ -35,16 +51,34 @@ def load_checkpoint(
         CheckpointError: no such folder or file, a configuration that cannot be honoured, or tensors
             that are missing, unknown, duplicated, misplaced, misshapen or not floating point.
     """
+    config, model = describe(folder, dtype)
+    homes, problems = survey(Path(folder), shapes_of(model))
+    if problems:
+        raise CheckpointError(problems[0])
+    model = model.to_empty(device=device).requires_grad_(requires_grad=False).eval()
+    _fill(model, homes)
+    return config, model
+
+
+def describe(
+    folder: str | Path, dtype: torch.dtype = torch.bfloat16
+) -> tuple[OuroConfig, OuroModel]:
+    """What config.json asks for, as a model without memory (on `meta`); no weights are read.
+
+    Raises:
+        CheckpointError: no such folder, or a configuration that cannot be honoured.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise CheckpointError(f"{root} is not a folder: give one with config.json and weights")
     config = OuroConfig.from_json(root)
     with torch.device("meta"):
-        model = OuroModel(config).to(dtype)
-    homes = _check_tensors(root, {name: p.shape for name, p in model.state_dict().items()})
-    model = model.to_empty(device=device).requires_grad_(requires_grad=False).eval()
-    _fill(model, homes)
-    return config, model
+        return config, OuroModel(config).to(dtype)
+
+
+def shapes_of(model: OuroModel) -> dict[str, torch.Size]:
+    """The shape of every tensor that a checkpoint of the model holds."""
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 def save_checkpoint(folder: str | Path, config: OuroConfig, model: OuroModel) -> None:
@@ -57,41 +91,64 @@ def save_checkpoint(folder: str | Path, config: OuroConfig, model: OuroModel) ->
     save_file(tensors, root / SINGLE_FILE, metadata={"format": "pt"})
 
 
-def _check_tensors(root: Path, wanted: Mapping[str, torch.Size]) -> dict[str, Path]:
-    """Compare what the files hold with what the model needs; return where each tensor lives."""
+def survey(root: Path, wanted: Mapping[str, torch.Size]) -> Survey:
+    """Compare what the files hold with what the model needs; no data is read.
+
+    Raises:
+        CheckpointError: the files or their index cannot be read at all.
+    """
     index = _read_index(root)
     homes: dict[str, Path] = {}
-    for path in _weight_files(root, index):
-        for name, dtype, shape in _headers(path):
-            if name in homes:
-                raise CheckpointError(
-                    f"tensor {name} is in both {homes[name].name} and {path.name}: keep one"
-                )
-            if name not in wanted:
-                raise CheckpointError(f"{path.name}: tensor {name} is not part of this model")
-            if dtype not in FLOAT_DTYPES:
-                kinds = ", ".join(sorted(FLOAT_DTYPES))
-                raise CheckpointError(
-                    f"{path.name}: tensor {name} has dtype {dtype}: must be one of {kinds}"
-                )
-            if shape != list(wanted[name]):
-                raise CheckpointError(
-                    f"{path.name}: tensor {name} has shape {shape}: config.json asks for "
-                    f"{list(wanted[name])}"
-                )
-            if index is not None and index.get(name) != path.name:
-                raise CheckpointError(
-                    f"{INDEX_FILE} places tensor {name} in {index.get(name)!r}, but it is in "
-                    f"{path.name}"
-                )
-            homes[name] = path
-    if index is not None and (lost := sorted(index.keys() - homes.keys())):
-        raise CheckpointError(f"{INDEX_FILE} lists tensor {lost[0]}, but {index[lost[0]]} lacks it")
-    if missing := [name for name in wanted if name not in homes]:
-        raise CheckpointError(
-            f"{root}: tensor {missing[0]} is missing ({len(missing)} of {len(wanted)} are)"
+    problems: list[str] = []
+    for stored in stored_tensors(root):
+        name, file = stored.name, stored.path.name
+        if (problem := _misfit(stored, wanted)) is not None:
+            problems.append(problem)
+        elif name in homes:
+            problems.append(f"tensor {name} is in both {homes[name].name} and {file}: keep one")
+        elif index is not None and index.get(name) != file:
+            problems.append(
+                f"{INDEX_FILE} places tensor {name} in {index.get(name)!r}, but it is in {file}"
+            )
+        homes.setdefault(name, stored.path)
+    if index is not None:
+        problems += [
+            f"{INDEX_FILE} lists tensor {name}, but {file} lacks it"
+            for name, file in sorted(index.items())
+            if name not in homes
+        ]
+    missing = [name for name in wanted if name not in homes]
+    problems += [
+        f"{root}: tensor {name} is missing ({len(missing)} of {len(wanted)} are)"
+        for name in missing
+    ]
+    return Survey(homes, problems)
+
+
+def stored_tensors(root: Path) -> Iterator[Stored]:
+    """Every tensor in a folder's weight files, by their headers.
+
+    Raises:
+        CheckpointError: a file is missing or cannot be read.
+    """
+    for path in _weight_files(root, _read_index(root)):
+        yield from _headers(path)
+
+
+def _misfit(stored: Stored, wanted: Mapping[str, torch.Size]) -> str | None:
+    """What is wrong with one stored tensor, in a sentence, or None."""
+    name, file = stored.name, stored.path.name
+    if name not in wanted:
+        return f"{file}: tensor {name} is not part of this model"
+    if stored.dtype not in FLOAT_DTYPES:
+        kinds = ", ".join(sorted(FLOAT_DTYPES))
+        return f"{file}: tensor {name} has dtype {stored.dtype}: must be one of {kinds}"
+    if stored.shape != list(wanted[name]):
+        return (
+            f"{file}: tensor {name} has shape {stored.shape}: config.json asks for "
+            f"{list(wanted[name])}"
         )
-    return homes
+    return None
 
 
 def _read_index(root: Path) -> dict[str, str] | None:
@@ -125,13 +182,13 @@ def _weight_files(root: Path, index: Mapping[str, str] | None) -> list[Path]:
     return [root / name for name in names]
 
 
-def _headers(path: Path) -> Iterator[tuple[str, str, list[int]]]:
-    """Name, dtype and shape of every tensor in a file; the data is not read."""
+def _headers(path: Path) -> Iterator[Stored]:
+    """The tensors of one file; the data is not read."""
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (a file handle, not a mapping)
                 view = file.get_slice(name)
-                yield name, view.get_dtype(), view.get_shape()
+                yield Stored(name, path, view.get_dtype(), view.get_shape())
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
 

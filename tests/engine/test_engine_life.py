@@ -92,7 +92,7 @@ def test_a_reused_id_is_its_next_generation_and_gets_its_own_tokens() -> None:
         first = run(engine)[-1]
         engine.add_request("a", [9, 9], PARAMS)
         second = run(engine)[-1]
-        assert engine.state.generations["a"] == 2
+        assert engine.state.generations.newest("a") == 2
     with Engine(SimRunner(), CONFIG) as engine:
         engine.add_request("other", [9, 9], PARAMS)
         assert run(engine)[-1].token_ids == second.token_ids

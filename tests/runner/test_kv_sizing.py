@@ -25,7 +25,7 @@ def chosen(*, max_num_seqs=3, max_model_len=128, **cache):
 
 @pytest.fixture(autouse=True)
 def host_with_plenty(monkeypatch):
-    monkeypatch.setattr(kv_sizing, "_available_host_bytes", lambda: 2**30)
+    monkeypatch.setattr(kv_sizing, "available_host_bytes", lambda: 2**30)
 
 
 def test_a_given_number_of_blocks_is_taken_as_it_is():
@@ -45,7 +45,7 @@ def test_kv_cache_memory_bytes_caps_the_pool():
 
 
 def test_a_share_of_the_hosts_memory_caps_the_pool(monkeypatch):
-    monkeypatch.setattr(kv_sizing, "_available_host_bytes", lambda: 4 * 50 * 4096)
+    monkeypatch.setattr(kv_sizing, "available_host_bytes", lambda: 4 * 50 * 4096)
     assert chosen() == 50
 
 
@@ -59,7 +59,7 @@ def test_a_pool_too_small_for_one_request_says_what_to_change():
 
 
 def test_a_host_too_small_for_one_request_says_what_to_change(monkeypatch):
-    monkeypatch.setattr(kv_sizing, "_available_host_bytes", lambda: 4096)
+    monkeypatch.setattr(kv_sizing, "available_host_bytes", lambda: 4096)
     with pytest.raises(ConfigError, match="lower max_model_len, or set cache"):
         chosen()
 

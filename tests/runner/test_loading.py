@@ -1,61 +1,14 @@
 """Where models come from, and with which device and dtype they run."""
 
-import sys
-from types import ModuleType
-
 import pytest
 import torch
 from driving import tiny_model
 
-from rlt_fsm.errors import CheckpointError, ConfigError
+from rlt_fsm.errors import ConfigError
 from runner import loading
 from runner.models.weights import save_checkpoint
 
 CPU = torch.device("cpu")
-
-
-def hub(monkeypatch, download):
-    module = ModuleType("huggingface_hub")
-    module.snapshot_download = download
-    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
-    monkeypatch.setattr(loading, "find_spec", lambda _: object())
-
-
-def test_a_hub_id_without_the_hubs_library_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(loading, "find_spec", lambda _: None)
-    with pytest.raises(CheckpointError, match="needs huggingface_hub: install that, or download"):
-        loading.find_model("owner/name")
-
-
-def test_a_hub_id_that_cannot_be_fetched_says_so_in_one_sentence(monkeypatch):
-    def no_network(*_args, **_kwargs):
-        raise ConnectionError("Max retries exceeded\nwith a long story")
-
-    hub(monkeypatch, no_network)
-    with pytest.raises(CheckpointError) as caught:
-        loading.find_model("owner/name")
-    assert str(caught.value) == (
-        "'owner/name' is not a local folder and could not be fetched (ConnectionError): check the "
-        "name and the network, or give a local folder"
-    )
-
-
-def test_only_data_is_fetched_from_the_hub(monkeypatch, tmp_path):
-    asked = {}
-
-    def download(name, *, allow_patterns):
-        asked[name] = allow_patterns
-        return str(tmp_path)
-
-    hub(monkeypatch, download)
-    assert loading.find_model("owner/name") == tmp_path
-    assert asked == {"owner/name": ["*.safetensors", "*.json"]}
-
-
-def test_a_local_folder_wins_over_a_hub_id_of_the_same_name(monkeypatch, tmp_path):
-    (tmp_path / "owner" / "name").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert loading.find_model("owner/name") == (tmp_path / "owner" / "name").resolve()
 
 
 def test_a_loaded_folder_is_named_after_itself(tmp_path):
