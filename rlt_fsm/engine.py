@@ -202,6 +202,7 @@ class Engine:
             self.last_schedule = LastSchedule(self._recorder.step, batch)
             if batch is not None:
                 self._flight.launch(batch)
+            self._recorder.commit_gathered()  # of earlier steps, while the device computes
             outputs += self._land(batch)
             self._recorder.end_step(batch.ticket if batch is not None else None)
             if not self._state.unfinished:
