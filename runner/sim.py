@@ -70,6 +70,8 @@ class SimRunner:
     back where the engine is asynchronous; without it, each is one step late.
     """
 
+    fallback: str | None = None
+
     def __init__(
         self,
         *,
