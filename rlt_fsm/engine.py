@@ -64,7 +64,7 @@ class Engine:
         log = log if log is not None else EventLog.memory()
         writer = log.begin_run(new_header(model, config, workload))
         self._set_up(runner, log, EngineState(config, model), writer, verdicts=verdicts)
-        self._recorder.record(RunOpened(config, model))
+        self._recorder.record(RunOpened(config, model, runner.fallback))
         self._recorder.commit()
 
     def _set_up(
