@@ -7,6 +7,12 @@ from docs.generate.pasted import ROOT, shell
 
 # What an example may end with, where it is not 0: its files differ, or its run broke off.
 STATUS = {"rlt-audit diff": 1, "rlt-audit replay": 1}
+# What an example needs beyond the files below.
+BEFORE = {
+    "rlt-audit archive": "rlt-fsm run --model sim --prompt hi --max-tokens 1000 --no-audit",
+    "rlt-audit join": "rlt-audit archive run.db --before-step 10 -o run.0001.db; "
+    "rlt-audit archive run.db --before-step 20 -o run.0002.db",
+}
 FILES = """
 cat > w.json <<'END'
 {"format": "rlt-workload/1", "depths": 4, "max_model_len": 64,
@@ -41,6 +47,6 @@ def test_the_example_in_the_help_runs_as_it_stands(known, run):
         line = f"git clone --quiet --shared {ROOT} c; cd c; git branch --quiet main; {line}"
         if not (ROOT / ".git").exists():
             pytest.skip("not a git checkout")
-    said = run(f"{line}\necho status $?")
+    said = run(f"{BEFORE.get(name, ':')}\n{line}\necho status $?")
     assert said.endswith(f"status {STATUS.get(name, 0)}\n"), said
     assert "Traceback" not in said
