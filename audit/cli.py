@@ -5,17 +5,18 @@ The commands that drive an engine get it from here: no other part of the auditor
 
 from collections.abc import Mapping
 
-import typer
-
-from rlt_fsm.command_output import guarded_stdout
+from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.log.port import EventStore
 
 from .commands import (
+    archive,
     compare,
     diff,
     explain,
     export,
+    join,
     replay,
+    report,
     shrink,
     state,
     timeline,
@@ -23,20 +24,12 @@ from .commands import (
     watch,
 )
 
-app = typer.Typer(
-    name="rlt-audit",
-    help="Check and question the event logs of rlt-fsm. Example: rlt-audit verify run.db",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+ABOUT = """Check and question the event logs of rlt-fsm.
 
-
-@app.callback()
-def _root() -> None:
-    """Keep the commands' names, however few there are."""
+Example: rlt-audit verify run.db
+"""
+app = new_program("rlt-audit", ABOUT)
+main = console_script(app, "rlt-audit")
 
 
 def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> replay.Redrive:
@@ -47,6 +40,13 @@ def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> r
     return Redrive(source, run_id, settings)
 
 
+def _engine_state(log: EventStore, run_id: int, seq: int) -> str:
+    from rlt_fsm.checkpoint import to_json  # noqa: PLC0415  # no engine where none is asked
+    from rlt_fsm.replay import fold  # noqa: PLC0415  # the same
+
+    return to_json(fold(log, run_id, until_seq=seq))
+
+
 def _runs() -> shrink.Runs:
     from runner.sim_runs import SimRuns  # noqa: PLC0415  # no engine where none is driven
     from runner.terminal import log_to_stderr  # noqa: PLC0415  # the same
@@ -55,13 +55,8 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare, export):
+for command in (verify, watch, state, timeline, explain, diff, compare, export, join, report):
     command.register(app)
 replay.register(app, _redriver)
+archive.register(app, _engine_state)
 shrink.register(app, _runs)
-
-
-def main() -> None:
-    """The console script."""
-    with guarded_stdout():
-        app(prog_name="rlt-audit")

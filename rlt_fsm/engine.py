@@ -45,7 +45,7 @@ class Engine:
         verdicts: record why requests wait.
 
     Raises:
-        ConfigError: a field or a combination that cannot work.
+        ConfigError: a field or a combination that cannot work, or an argument of another kind.
         LogError: the log cannot be written.
     """
 
@@ -58,6 +58,7 @@ class Engine:
         workload: str | None = None,
         verdicts: bool = True,
     ) -> None:
+        given.require_parts(runner, log, workload, verdicts)
         config = configs.validate(config if config is not None else EngineConfig())
         model, config = runner.start(config)
         log = log if log is not None else EventLog.memory()
@@ -114,6 +115,7 @@ class Engine:
             LogError: the log cannot be opened or read, or no such run broke off.
             ConfigError: the runner's model or memory is not that of the run.
         """
+        given.require_parts(runner, None, None, verdicts)
         crashed = recovery.take_up(db, runner, run)
         engine = cls.__new__(cls)
         engine._go_on(crashed, runner, verdicts=verdicts)  # noqa: SLF001  # in place of __init__
@@ -200,6 +202,7 @@ class Engine:
             self.last_schedule = LastSchedule(self._recorder.step, batch)
             if batch is not None:
                 self._flight.launch(batch)
+            self._recorder.commit_gathered()  # of earlier steps, while the device computes
             outputs += self._land(batch)
             self._recorder.end_step(batch.ticket if batch is not None else None)
             if not self._state.unfinished:

@@ -5,12 +5,12 @@ not. Nobody is scheduled here: the next step finds everybody waiting.
 """
 
 from os import PathLike
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from . import config as configs
+from .arguments import path_text, whole
 from .batch import ModelFacts, Runner
 from .blocks import plane_major
 from .config import EngineConfig
@@ -58,6 +58,7 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
         ConfigError: the runner is not that of the run.
         IllegalTransition: the log tells of something that cannot have happened.
     """
+    run = None if run is None else whole("run", run, least=1)
     log = db if isinstance(db, EventLog) else _existing(db)
     try:
         broken = _broken_run(log, run)
@@ -78,7 +79,7 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
 
 def _existing(db: str | PathLike[str]) -> EventLog:
     """A log to write to that is there already."""
-    path = db if isinstance(db, str) else Path(db)
+    path = path_text("db", db)
     if not holds_something(path):  # to open one that is not there would make it
         raise LogUnavailable(f"{path}: there is no log, or an empty one: nothing to recover")
     return EventLog.open(path)
@@ -156,10 +157,15 @@ def _tail_of(log: EventLog, run_id: int, state: EngineState) -> Tail:
         move = numbers[row[5]]
         assert move is not None, f"seq {row[0]} was folded"
         rows.append((*row[:5], move, *row[6:]))
+    if sealed is not None:
+        digest = sealed.digest
+    else:
+        checkpoint = reader.checkpoint(run_id)
+        digest = bytes(32) if checkpoint is None else checkpoint.digest
     named = {row[4] for row in rows} | state.by_ref.keys()
     return Tail(
         step=last.step,
-        digest=sealed.digest if sealed is not None else bytes(32),
+        digest=digest,
         rows=rows,
         names={row[0]: f"{row[1]}#{row[2]}" for row in reader.requests(run_id) if row[0] in named},
         t_ns=last.t_ns,

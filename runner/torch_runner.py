@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
+from rlt_fsm.arguments import function_or_none
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec
 from rlt_fsm.config import EngineConfig, SchedulerConfig
 from rlt_fsm.errors import ConfigError
@@ -62,6 +63,7 @@ class TorchRunner:
         max_model_len: int | None = None,
         progress: Progress = silent,
     ) -> None:
+        function_or_none("progress", progress)
         loaded = model if isinstance(model, LoadedModel) else load_model(model, device, dtype)
         self._name, self._model = loaded.name, loaded.model
         self._shape = loaded.config.shape

@@ -11,12 +11,11 @@ from audit.exporting import TimeAxis, export_jsonl, export_parquet, export_trace
 from audit.exporting.parquet import need_pyarrow
 from audit.exporting.target import STDOUT, refuse_the_log, written
 from audit.reader import open_log
-from audit.words import counted
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.view_reader import ViewReader
+from rlt_fsm.wording import counted
 
 from .common import ProgressLine, mistakes_in_one_sentence, print_json
-from .compare import INTERRUPTED
 
 HELP = """Export a run for other tools: a trace to look at, tables to compute with, lines to pipe.
 
@@ -85,12 +84,8 @@ def _export(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Tell as JSON what was written.")] = False,
 ) -> None:  # fmt: skip
-    try:
-        with mistakes_in_one_sentence(), ProgressLine() as progress:
-            exported = _Export(db, kind, out, axis, progress).of(run)
-    except KeyboardInterrupt:
-        typer.echo("interrupted: no half file is left", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with mistakes_in_one_sentence("no half file is left"), ProgressLine() as progress:
+        exported = _Export(db, kind, out, axis, progress).of(run)
     if as_json and out != STDOUT:
         print_json(exported)
     elif out != STDOUT:
