@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import NullPool
@@ -19,7 +18,15 @@ from .event_log import BUSY_TIMEOUT_MS, EventLog
 from .location import check_place, locate
 from .move_rows import edges, match
 from .port import LogReader, LogWriter, MoveRow, RunHeader
-from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, REQUEST_INDEX, RUN_SHIFT, SEQ_MASK
+from .schema import (
+    APPLICATION_ID,
+    CREATE,
+    KNOWN_VERSIONS,
+    REQUEST_INDEX,
+    RUN_SHIFT,
+    SEQ_MASK,
+)
+from .sql_driver import driver_of
 from .sql_errors import translated
 from .sql_reader import SqlReader
 from .sql_writer import SqlWriter
@@ -73,12 +80,12 @@ class SqlStore(EventLog):
     def _open(self) -> None:
         if self._read_only:
             self._reading = self._engine.connect()
-            is_new = not is_log(_driver(self._reading), self._name)
+            is_new = not is_log(driver_of(self._reading), self._name)
             if is_new:
                 raise NotALog(f"{self._name}: this is not an event log (an empty file)")
             return
         self._writing = self._engine.connect()
-        driver = _driver(self._writing)
+        driver = driver_of(self._writing)
         is_log(driver, self._name)  # before anything is changed
         for pragma in _WRITER_PRAGMAS:
             driver.execute(pragma)
@@ -92,7 +99,7 @@ class SqlStore(EventLog):
         self._wal = WalKeeper(driver, self._path, self._name, self._busy_timeout_ms)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """A short write transaction; everything or nothing of it is stored."""
         if self._writing is None or self._wal is None:
             why = "it was opened for reading" if self._read_only else "the log is closed"
@@ -104,23 +111,23 @@ class SqlStore(EventLog):
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Store a new run's header; moves that the file lacks are added to it."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             numbers = _numbers_of_moves(connection)
             run_id = connection.exec_driver_sql(
                 "INSERT INTO run_log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", tuple(header)
             ).lastrowid
-        return SqlWriter(run_id, numbers, self._transaction)
+        return SqlWriter(run_id, numbers, self.transaction)
 
     def continue_run(self, run_id: int) -> LogWriter:
         """Go on with a run after its last event; moves that the file lacks are added to it."""
         base = run_id << RUN_SHIFT
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             numbers = _numbers_of_moves(connection)
             last_key = connection.exec_driver_sql(
                 "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?", (base, base + SEQ_MASK)
             ).scalar()
         last_seq = 0 if last_key is None else last_key - base
-        return SqlWriter(run_id, numbers, self._transaction, last_seq=last_seq)
+        return SqlWriter(run_id, numbers, self.transaction, last_seq=last_seq)
 
     def reader(self) -> LogReader:
         """A reader on the log's own second connection."""
@@ -141,8 +148,8 @@ class SqlStore(EventLog):
             if self._writing is None:
                 raise LogUnavailable(f"{self._name}: nothing can be read: the log is closed")
             self._reading = self._engine.connect()
-            _driver(self._reading).execute("PRAGMA query_only = ON")
-        return _driver(self._reading)
+            driver_of(self._reading).execute("PRAGMA query_only = ON")
+        return driver_of(self._reading)
 
     def damage(self) -> str | None:
         """What SQLite finds wrong: pages, and values that no column of their type can hold."""
@@ -160,7 +167,7 @@ class SqlStore(EventLog):
         if self._writing is not None:
             # Where others read, or no space is left, the WAL stays, with every committed row in it.
             with suppress(sqlite3.DatabaseError):
-                driver = _driver(self._writing)
+                driver = driver_of(self._writing)
                 driver.execute("PRAGMA busy_timeout = 0")
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 driver.execute("PRAGMA journal_mode = DELETE")
@@ -232,14 +239,9 @@ def _add_moves(connection: Connection, rows: Sequence[MoveRow]) -> None:
         connection.exec_driver_sql("INSERT INTO move_edge VALUES (?, ?, ?, ?, ?)", by_machine)
 
 
-def _driver(connection: Connection) -> sqlite3.Connection:
-    """The driver's own connection, for what must stand outside a transaction and for fast reads."""
-    return cast("sqlite3.Connection", connection.connection.driver_connection)
-
-
 def _leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
 
 
 def _begin_immediately(connection: Connection) -> None:
-    _driver(connection).execute("BEGIN IMMEDIATE")
+    driver_of(connection).execute("BEGIN IMMEDIATE")
