@@ -67,7 +67,8 @@ def _executor(
     loaded: LoadedModel, rows: int, length: int, *, batch_invariant: bool
 ) -> DeviceExecutor:
     """One plane of KV is enough for one loop; all requests are at depth 0."""
-    config, weight = loaded.config, loaded.model.lm_head.weight
+    model = loaded.as_ouro()
+    config, weight = model.config, model.lm_head.weight
     geometry = KVGeometry(
         layers=config.num_hidden_layers,
         kv_heads=config.num_key_value_heads,
@@ -87,7 +88,7 @@ def _executor(
     resident.hidden.normal_()
     options = Options(one_row_per_call=batch_invariant, prefix_caching=False, keeps_tokens=False)
     executor = start_device_executor(
-        loaded.model, cache, attention, resident, options, max_model_len=length
+        model, cache, attention, resident, options, max_model_len=length
     )
     order = np.random.default_rng(0).permutation(rows * pages).reshape(rows, pages)
     for row in range(rows):
