@@ -5,27 +5,29 @@ The commands that drive an engine get it from here: no other part of the auditor
 
 from collections.abc import Mapping
 
-import typer
-
-from rlt_fsm.command_output import guarded_stdout
+from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.log.port import EventStore
 
-from .commands import compare, diff, explain, replay, shrink, state, timeline, verify, watch
-
-app = typer.Typer(
-    name="rlt-audit",
-    help="Check and question the event logs of rlt-fsm. Example: rlt-audit verify run.db",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+from .commands import (
+    compare,
+    diff,
+    explain,
+    export,
+    replay,
+    report,
+    shrink,
+    state,
+    timeline,
+    verify,
+    watch,
 )
 
+ABOUT = """Check and question the event logs of rlt-fsm.
 
-@app.callback()
-def _root() -> None:
-    """Keep the commands' names, however few there are."""
+Example: rlt-audit verify run.db
+"""
+app = new_program("rlt-audit", ABOUT)
+main = console_script(app, "rlt-audit")
 
 
 def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> replay.Redrive:
@@ -44,13 +46,7 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare):
+for command in (verify, watch, state, timeline, explain, diff, compare, export, report):
     command.register(app)
 replay.register(app, _redriver)
 shrink.register(app, _runs)
-
-
-def main() -> None:
-    """The console script."""
-    with guarded_stdout():
-        app(prog_name="rlt-audit")

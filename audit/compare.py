@@ -8,11 +8,13 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
+from rlt_fsm.arguments import function_or_none, one_of, path_text, shown
 from rlt_fsm.errors import LogUnavailable, WorkloadError
+from rlt_fsm.progress_line import Pace
 
 from .comparing.runs import Code, Ran
 from .comparing.worktrees import (
@@ -104,12 +106,15 @@ def compare(
     Raises:
         RltError: no repository, no such revision, no workload, or a log that cannot be read.
     """
+    one_of("level", level, get_args(Level))
+    function_or_none("tell", tell)
+    base, head = path_text("base", base), path_text("head", head)
     files = workload_files(workloads)
-    top = repository(Path(repo))
+    top = repository(Path(path_text("repo", repo)))
     revisions = resolve(top, base), resolve(top, head)
     with tempfile.TemporaryDirectory(prefix="rlt-audit-") as name:
         folder = Path(name).resolve()
-        logs = folder if keep is None else _made(Path(keep))
+        logs = folder if keep is None else _made(Path(path_text("keep", keep)))
         with (
             checked_out(top, revisions[0], folder / "base") as base_code,
             checked_out(top, revisions[1], folder / "head") as head_code,
@@ -117,11 +122,12 @@ def compare(
             Code(head_code) as head_process,
         ):
             pair = _Pair(revisions, (base_process, head_process), logs, level)
-            compared = []
+            compared, pace = [], Pace()
             for number, file in enumerate(files, start=1):
-                if tell is not None:
-                    tell(f"workload {number} of {len(files)}: {file.name}")
-                compared.append(pair.compare(file, tell))
+                pace.note(number - 1, len(files))
+                left = pace.text()
+                place = f"workload {number} of {len(files)}: {file.name}{left}"
+                compared.append(pair.compare(file, place, tell))
     return Comparison(base=revisions[0], head=revisions[1], level=level, compared=compared)
 
 
@@ -132,7 +138,9 @@ def workload_files(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
         WorkloadError: nothing is given, or something is not there.
     """
     files: list[Path] = []
-    for path in map(Path, given):
+    if not isinstance(given, list | tuple):
+        raise WorkloadError(f"workloads={shown(given)}: must be a list of files and folders")
+    for path in (Path(path_text("workloads", item)) for item in given):
         if path.is_dir():
             found = sorted(path.glob("*.json"))
             if not found:
@@ -171,8 +179,8 @@ class _Pair:
         self._level = level
         self._names: set[str] = set()
 
-    def compare(self, workload: Path, tell: Tell | None) -> Compared:
-        """One workload, both sides at once."""
+    def compare(self, workload: Path, place: str, tell: Tell | None) -> Compared:
+        """One workload, both sides at once; `place` is what is told meanwhile."""
         name = self._name(workload)
         logs = self._logs / f"{name}.base.db", self._logs / f"{name}.head.db"
         for log in logs:
@@ -182,7 +190,7 @@ class _Pair:
         for code in self._code:
             while not code.is_over(POLL_S):
                 if tell is not None:
-                    tell(f"{workload.name}: both revisions run it")
+                    tell(place)
         base, head = self._code
         ran = base.result(), head.result()
         found = None if any(side.end == "unusable" for side in ran) else self._diff(logs)

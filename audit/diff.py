@@ -7,9 +7,11 @@ configuration or parameters is not held against it.
 
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
+
+from rlt_fsm.arguments import function_or_none, one_of, yes_or_no
 
 from .diffing.account import Account, Turn
 from .diffing.difference import (
@@ -85,6 +87,10 @@ def diff(
     Raises:
         LogError: a log cannot be opened or read, has no such run, or the workloads differ.
     """
+    one_of("level", level, get_args(Level))
+    yes_or_no("anyway", anyway)
+    yes_or_no("trust_digests", trust_digests)
+    function_or_none("progress", progress)
     with Side(a, run_a) as side_a, Side(b, run_b) as side_b:
         if not anyway:
             require_same_workload(side_a, side_b, thorough=True)

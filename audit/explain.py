@@ -11,6 +11,7 @@ import msgspec
 
 from rlt_fsm.errors import LogError
 from rlt_fsm.states import RequestStatus
+from rlt_fsm.wording import counted
 
 from .obstacles import Obstacles, because
 from .replay import Replay
@@ -18,7 +19,7 @@ from .request_names import find_request, name_of
 from .run_state import RunState
 from .timeline import Entry, Timeline, Wait, tell
 from .waits import ADMISSION
-from .words import counted, joined
+from .words import joined
 
 MAX_WAITS: Final = 3  # of those that are listed
 ACTIVE = RequestStatus.ACTIVE.value

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from rlt_fsm.wording import counted
+
 from .facts import BatchData, decode
 from .fold import UNREADABLE
 from .reader import EXTRA, MOVE, REASON, REF, STEP, TICKET, Event
@@ -17,7 +19,7 @@ from .request_state import RequestState
 from .run_state import RunState
 from .timeline import PASSED_OVER, Entry, Timeline, Wait, told
 from .waits import ADMISSION
-from .words import BATCHES, counted, in_words, joined, number, parsed
+from .words import BATCHES, in_words, joined, number, parsed
 
 MAX_NAMES: Final = 6
 MAX_CHANGES: Final = 4

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
+from rlt_fsm.arguments import of_kind, whole
 from rlt_fsm.errors import LogError, LogUnavailable
 from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import (
@@ -214,6 +215,7 @@ class Log:
         Raises:
             LogError: there is no such run, or its header cannot be read.
         """
+        run_id = whole("run", run_id, least=0)
         known = [info.run_id for info in self.runs()]
         if run_id not in known:
             numbers = ", ".join(map(str, known)) or "none"
@@ -260,4 +262,5 @@ def open_log(db: "str | os.PathLike[str] | EventStore") -> Log:
     """
     if isinstance(db, (str, os.PathLike)):
         return Log(EventLog.open_for_reading(os.fspath(db)), owned=True)
+    of_kind("db", db, EventLog, "a path, a URL or an open event log")
     return Log(db, owned=False)

@@ -15,6 +15,7 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Final, Self, cast
 
+from rlt_fsm.arguments import MOST_WHOLE, whole
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.port import EventStore
 
@@ -75,10 +76,10 @@ class Replay:
             LogError: the run does not go that far, or the log cannot be read.
         """
         if (seq is None) == (step is None):
-            raise TypeError("give either seq or step")
+            raise LogError("a place in a log is a seq or a step: give one of the two")
         if seq is None:
-            assert step is not None
-            seq = self.last_seq_of(step)
+            seq = self.last_seq_of(whole("step", step, least=-MOST_WHOLE))
+        seq = whole("seq", seq, least=-MOST_WHOLE)
         if not 0 <= seq <= self.last_seq:
             raise LogError(
                 f"{self._log.name}: run {self.run.info.run_id} has seq 1 to {self.last_seq}: "

@@ -1,10 +1,10 @@
 """Finds the request that a person means by `ID` or `ID#generation`."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.port import RequestRow
+from rlt_fsm.wording import did_you_mean
 
 from .reader import RunLog
 from .words import shown
@@ -42,9 +42,8 @@ def _instead(rows: list[RequestRow], text: str) -> str:
     if uses:
         return f": of this id it has {_listed(name_of(row) for row in uses)}"
     names = dict.fromkeys(row.request_id for row in rows)
-    near = get_close_matches(text, names, n=MAX_SUGGESTIONS)
-    if near:
-        return f": did you mean {' or '.join(map(shown, near))}?"
+    if near := did_you_mean(text, map(shown, names)):
+        return f": {near}"
     return f": its {len(names)} ids are like {_listed(names)}"
 
 

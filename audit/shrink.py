@@ -10,7 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from rlt_fsm.arguments import function, function_or_none, of_kind, whole
 from rlt_fsm.errors import RltError
+from rlt_fsm.progress_line import Pace
+from rlt_fsm.wording import counted
 from rlt_fsm.workload_shrink import shrink as drop_and_lower
 
 from .shrinking.observers import Observe
@@ -73,7 +76,13 @@ def shrink(
         ShrinkError: it shows no symptom, not this one, or not the same twice.
         RltError: it cannot be run.
     """
-    start = _without_expectations(msgspec.json.decode(workload))
+    start = _without_expectations(_object_of(workload))
+    function_or_none("tell", tell)
+    function("observe", observe)
+    if symptom is not None:
+        of_kind("symptom", symptom, Symptom, "a Symptom, or None")
+    step = None if step is None else whole("step", step, least=0)
+    max_trials = whole("max_trials", max_trials, least=1)
     if step is not None:
         start["expect"] = {"max_steps": _enough_steps(start, step)}
     first = _same_twice(start, observe, symptom)
@@ -118,18 +127,28 @@ class _Search:
         self._kept = kept
         self._max_trials = max_trials
         self._tell = tell
+        self._pace = Pace()
         self.trials = 0
 
     def shows(self, candidate: Object) -> bool:
         """Whether a candidate is a workload at all and still shows the symptom."""
         self.trials += 1
         if self._tell is not None:
-            count = len(candidate.get("requests", ()))
-            self._tell(f"trial {self.trials:,}: {count} requests are left")
+            self._pace.note(self.trials, 0)
+            left = counted(len(candidate.get("requests", ())), "request")
+            self._tell(f"trial {self.trials:,}, {left} left{self._pace.text()}")
         try:
             return self._kept in self._observe(_text(candidate)).symptoms
         except RltError:
             return False
+
+
+def _object_of(workload: str | bytes) -> Object:
+    try:
+        decoded: Object = msgspec.json.decode(workload, type=Object)
+    except (TypeError, UnicodeError, RecursionError, msgspec.MsgspecError) as error:
+        raise ShrinkError(f"the workload is no JSON object: {error}") from error
+    return decoded
 
 
 def _without_expectations(workload: Object) -> Object:

@@ -11,6 +11,7 @@ import msgspec
 from rlt_fsm.log.port import RequestRow
 from rlt_fsm.machines import NULL
 from rlt_fsm.states import FinishReason, WorkKey
+from rlt_fsm.wording import counted
 
 from .facts import BlockData, FinishData, PreemptionData, SubmitData, decode
 from .fold import UNREADABLE
@@ -35,7 +36,7 @@ from .reader import (
 from .replay import Replay
 from .request_names import find_request, name_of
 from .waits import ENDS_WAIT, Since, begins, waited
-from .words import REFUSALS, REWINDS, VERDICTS, counted, in_words
+from .words import REFUSALS, REWINDS, VERDICTS, in_words
 
 PASSED_OVER: Final = "passed over: "
 

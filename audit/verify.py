@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from rlt_fsm.arguments import function_or_none
 from rlt_fsm.log.port import EventStore
 
 from . import unrecorded
@@ -81,6 +82,7 @@ def verify(
     Raises:
         LogError: the log cannot be opened or read, or has no such run.
     """
+    function_or_none("progress", progress)
     with open_log(db) as log:
         numbers = [info.run_id for info in log.runs()] if run is None else [run]
         runs = [Pass(log.run(number), progress).whole_run() for number in numbers]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from rlt_fsm.arguments import function, path_text, seconds, whole
 from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.presence import is_in_use
 
@@ -46,7 +47,14 @@ def watch(
     Raises:
         LogError: no file came, it cannot be read, or it has no such run.
     """
-    path = os.fspath(db)
+    path = path_text("db", db)
+    run = None if run is None else whole("run", run, least=1)
+    function("found", found)
+    function("seen", seen)
+    patience_s, look_every_s = (
+        seconds("patience_s", patience_s),
+        seconds("look_every_s", look_every_s),
+    )
     follower = Follower(path, run, found)
     try:
         why = _follow(path, follower, seen, patience_s=patience_s, look_every_s=look_every_s)

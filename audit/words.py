@@ -69,12 +69,6 @@ def number(reason: str | None, name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def counted(count: int, thing: str) -> str:
-    """`1 step`, `2 steps`, `3 batches`."""
-    plural = f"{thing}es" if thing.endswith("ch") else f"{thing}s"
-    return f"{count:,} {thing if count == 1 else plural}"
-
-
 def joined(parts: Iterable[str], *, most: int = 6) -> str:
     """`a`, `a and b`, `a, b and c`; beyond `most` the rest as a number."""
     listed = list(parts)

@@ -222,7 +222,7 @@ def _refused(state: EngineState, fact: Refused) -> Applied:
 
 
 def _count_generation(state: EngineState, fact: Submitted | Refused) -> None:
-    state.generations[fact.spec.request_id] = fact.spec.generation
+    state.generations.note(fact.spec.request_id, fact.spec.generation)
     state.next_ref = fact.ref + 1
 
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Literal, Self, get_args
 
+from .arguments import of_kind, one_of, whole, yes_or_no
 from .engine import Engine
 from .engine_thread import Closing, EngineThread, Stream
-from .errors import ConfigError, RltError
+from .errors import RltError
 from .outputs import RequestOutput
 from .params import SamplingParams
 
@@ -45,10 +46,10 @@ class AsyncEngine:
         when_full: WhenFull = "merge",
         drain_on_exit: bool = False,
     ) -> None:
-        if max_unread < 1:
-            raise ConfigError(f"max_unread={max_unread!r}: must be at least 1")
-        if when_full not in get_args(WhenFull):
-            raise ConfigError(f"when_full={when_full!r}: must be one of merge, wait")
+        of_kind("engine", engine, Engine, "an Engine")
+        max_unread = whole("max_unread", max_unread, least=1)
+        one_of("when_full", when_full, get_args(WhenFull))
+        yes_or_no("drain_on_exit", drain_on_exit)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:

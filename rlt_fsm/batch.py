@@ -5,7 +5,9 @@ from typing import Protocol
 
 import msgspec
 
+from .arguments import shown
 from .config import EngineConfig
+from .errors import ConfigError
 from .params import SamplingParams
 from .states import Operation, WorkKey
 
@@ -104,7 +106,7 @@ class Runner(Protocol):
 
     def submit(self, batch: Batch) -> None:
         """Start computing a batch, after those submitted before it. Raises where the device fails;
-        the engine fails the batch.
+        the engine fails the batch. `DeviceLost`, here and elsewhere, stops the engine.
         """
 
     def collect(self) -> list[BatchResult]:
@@ -134,3 +136,20 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Give everything back. May be called twice."""
+
+
+# `poll` is asked for of asynchronous runners alone.
+_CALLS = ("start", "submit", "collect", "park", "unpark", "offload", "reload", "release", "close")
+
+
+def require_runner(runner: object) -> None:
+    """Refuse what cannot be a runner before it is called.
+
+    Raises:
+        ConfigError: it lacks a method, or is a class and no instance.
+    """
+    lacking = [name for name in _CALLS if not callable(getattr(runner, name, None))]
+    if isinstance(runner, type):
+        raise ConfigError(f"runner={runner.__name__}: this is a class; give {runner.__name__}(...)")
+    if lacking:
+        raise ConfigError(f"runner={shown(runner)}: has no {lacking[0]}(): give a Runner")

@@ -4,7 +4,7 @@ Values only: nothing here looks at a machine, a model or a clock. Automatic valu
 resolved by the engine when it starts; `run.config` in the log holds the resolved ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from . import misfit
 from .errors import ConfigError
 from .plain import plain
+from .wording import did_you_mean
 
 Mode = Literal["refill", "no_refill", "mixed"]
 Policy = Literal["fcfs", "priority"]
@@ -200,6 +201,27 @@ def _require_positive(path: str, value: object) -> None:
         raise ConfigError(f"{path}={value}: must be {most:,} or less")
 
 
+def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+    """What `--set SECTION.FIELD=VALUE` asks for, by field.
+
+    Raises:
+        ConfigError: a pair without `=`.
+    """
+    settings = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
+        settings[path.strip()] = value.strip()
+    return settings
+
+
+def field_names() -> list[str]:
+    """Every `section.field` that `--set` can change, in order."""
+    data = msgspec.to_builtins(EngineConfig())
+    return sorted(f"{s}.{n}" for s, v in data.items() if isinstance(v, dict) for n in v)
+
+
 def override(config: EngineConfig, settings: Mapping[str, str]) -> EngineConfig:
     """Apply `--set section.field=value` pairs; values are JSON, or bare text where that fails.
 
@@ -212,10 +234,9 @@ def override(config: EngineConfig, settings: Mapping[str, str]) -> EngineConfig:
         section, _, name = path.partition(".")
         fields = data.get(section)
         if not isinstance(fields, dict) or name not in fields:
-            known = sorted(
-                f"{s}.{n}" for s, values in data.items() if isinstance(values, dict) for n in values
-            )
-            raise ConfigError(f"--set {path}: no such field; known: {', '.join(known)}")
+            known = field_names()
+            instead = did_you_mean(path, known) or f"known: {', '.join(known)}"
+            raise ConfigError(f"--set {path}: no such field: {instead}")
         try:
             fields[name] = msgspec.json.decode(text)
         except msgspec.DecodeError:

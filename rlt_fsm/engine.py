@@ -16,7 +16,7 @@ from . import given, oplog, recovery
 from .batch import Batch, RequestSpec, Runner
 from .clock import wall_time
 from .config import EngineConfig
-from .door import Refusal, refusal
+from .door import refusal
 from .errors import EngineClosed, RequestRefused, RltError
 from .events import Aborted, Refused, RunClosed, RunOpened, Submitted
 from .flight import Flight, output_of
@@ -45,7 +45,7 @@ class Engine:
         verdicts: record why requests wait.
 
     Raises:
-        ConfigError: a field or a combination that cannot work.
+        ConfigError: a field or a combination that cannot work, or an argument of another kind.
         LogError: the log cannot be written.
     """
 
@@ -58,6 +58,7 @@ class Engine:
         workload: str | None = None,
         verdicts: bool = True,
     ) -> None:
+        given.require_parts(runner, log, workload, verdicts)
         config = configs.validate(config if config is not None else EngineConfig())
         model, config = runner.start(config)
         log = log if log is not None else EventLog.memory()
@@ -78,6 +79,9 @@ class Engine:
         self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
         self._state, self._writer = state, writer
+        lookup = log.generation_lookup(writer.run_id)
+        if lookup is not None and self.config.execution.durability != "off":
+            state.generations.leave_to(lookup)
         self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
         self._scheduler = Scheduler(state, self._recorder, runner, verdicts=verdicts)
         self._log = oplog.logger(run_id=writer.run_id)
@@ -111,6 +115,7 @@ class Engine:
             LogError: the log cannot be opened or read, or no such run broke off.
             ConfigError: the runner's model or memory is not that of the run.
         """
+        given.require_parts(runner, None, None, verdicts)
         crashed = recovery.take_up(db, runner, run)
         engine = cls.__new__(cls)
         engine._go_on(crashed, runner, verdicts=verdicts)  # noqa: SLF001  # in place of __init__
@@ -138,8 +143,9 @@ class Engine:
             EngineClosed: the engine is closed or has stopped.
             RltError: another call is under way, as for every method; nothing changes.
         """
-        spec, refused = self._spec(request_id, prompt_token_ids, params)
+        name, tokens, own, refused = given.read(request_id, prompt_token_ids, params)
         with self._running():
+            spec = RequestSpec(name, self._state.next_generation(name), tokens, own)
             refused = refused or refusal(self._state, spec)
             ref = self._state.next_ref
             if refused is None:
@@ -151,12 +157,6 @@ class Engine:
             code = refused.reason.partition(" ")[0]
             self._log.info("refused", request_id=spec.request_id, reason=refused.reason)
             raise RequestRefused(spec.request_id, code, refused.sentence)
-
-    def _spec(
-        self, request_id: object, prompt: object, params: object
-    ) -> tuple[RequestSpec, Refusal | None]:
-        name, tokens, own, refused = given.read(request_id, prompt, params)
-        return RequestSpec(name, self._state.next_generation(name), tokens, own), refused
 
     def abort_request(self, request_id: str) -> bool:
         """End a request; False and no event where the id is unknown or has finished.

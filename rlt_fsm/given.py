@@ -1,6 +1,7 @@
-"""What a caller of the engine gave, in plain values, before the door looks at it.
+"""What a caller of the engine gave: the engine's parts, and requests in plain values.
 
-Only what is not even of the right kind is refused here; whether values make sense is the door's.
+Only what is not even of the right kind is refused here; whether a request makes sense is the
+door's to say.
 """
 
 import secrets
@@ -8,7 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from .arguments import of_kind, yes_or_no
+from .batch import require_runner
 from .door import Refusal
+from .log import EventLog
 from .params import SamplingParams
 from .plain import listed, plain, text
 
@@ -20,6 +24,20 @@ class Given(NamedTuple):
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     refusal: Refusal | None
+
+
+def require_parts(runner: object, log: object, workload: object, verdicts: object) -> None:
+    """Refuse what no engine can be made of, before anything is opened or started.
+
+    Raises:
+        ConfigError: an argument of another kind.
+    """
+    require_runner(runner)
+    if log is not None:
+        of_kind("log", log, EventLog, "an event log, such as EventLog.open('run.db')")
+    if workload is not None:
+        of_kind("workload", workload, str, "the text of a workload, or None")
+    yes_or_no("verdicts", verdicts)
 
 
 def read(request_id: object, prompt: object, params: object) -> Given:

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from .wording import did_you_mean
+
 _SHOWN_CHARS = 60
 
 
@@ -24,7 +26,7 @@ def sentence(error: msgspec.ValidationError, data: object, kind: type) -> str:
     kinds = _kinds_at(inspect.type_info(kind), path)
     place = path.removeprefix(".") or "top level"
     if message.startswith("Object "):
-        known = f"; known: {', '.join(_fields(kinds))}" if "unknown" in message else ""
+        known = f"; {_instead(message, _fields(kinds))}" if "unknown" in message else ""
         message = message.replace("Object contains unknown field `", "unknown key `")
         message = message.replace("Object missing required field `", "missing key `")
         return f"{place}: {message}{known}".replace("`", "'")
@@ -72,6 +74,12 @@ def _inside(kind: inspect.Type, name: str) -> list[inspect.Type]:
 
 def _members(kind: inspect.Type) -> list[inspect.Type]:
     return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
+
+
+def _instead(message: str, known: list[str]) -> str:
+    """What may have been meant by an unknown key, else all keys that there are."""
+    _, _, key = message.removesuffix("`").rpartition("`")
+    return did_you_mean(key, known) or f"known: {', '.join(known)}"
 
 
 def _fields(kinds: list[inspect.Type]) -> list[str]:

@@ -5,12 +5,12 @@ not. Nobody is scheduled here: the next step finds everybody waiting.
 """
 
 from os import PathLike
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from . import config as configs
+from .arguments import path_text, whole
 from .batch import ModelFacts, Runner
 from .blocks import plane_major
 from .config import EngineConfig
@@ -58,6 +58,7 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
         ConfigError: the runner is not that of the run.
         IllegalTransition: the log tells of something that cannot have happened.
     """
+    run = None if run is None else whole("run", run, least=1)
     log = db if isinstance(db, EventLog) else _existing(db)
     try:
         broken = _broken_run(log, run)
@@ -78,7 +79,7 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
 
 def _existing(db: str | PathLike[str]) -> EventLog:
     """A log to write to that is there already."""
-    path = db if isinstance(db, str) else Path(db)
+    path = path_text("db", db)
     if not holds_something(path):  # to open one that is not there would make it
         raise LogUnavailable(f"{path}: there is no log, or an empty one: nothing to recover")
     return EventLog.open(path)

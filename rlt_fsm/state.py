@@ -13,6 +13,7 @@ from .batch import BlockTable, ModelFacts, RequestSpec
 from .blocks import BlockPool
 from .config import EngineConfig
 from .events import Selected
+from .generations import Generations
 from .machines import NULL
 from .moves import INITIAL, KV_OF, SLOT_OF, STATUS_OF, WORK_OF
 from .prefixes import PrefixIndex
@@ -210,7 +211,7 @@ class EngineState:
         self.seq = 0
         self.next_ref = 0
         self.next_ticket = 0
-        self.generations: dict[str, int] = {}
+        self.generations = Generations()
         self.by_ref: dict[int, Request] = {}
         self.by_id: dict[str, Request] = {}
         self.waiting = Waiting()
@@ -248,15 +249,16 @@ class EngineState:
 
     def next_generation(self, request_id: str) -> int:
         """The generation that the next add of this id gets."""
-        return self.generations.get(request_id, 0) + 1
+        return self.generations.newest(request_id) + 1
 
     def as_dict(self) -> dict[str, object]:
-        """Everything that decides, as plain values: two states are equal iff these are."""
+        """Everything that decides, as plain values: two states are equal iff these are (but for
+        how often each id was used, which a log may keep for a state).
+        """
         return {
             "seq": self.seq,
             "next_ref": self.next_ref,
             "next_ticket": self.next_ticket,
-            "generations": dict(self.generations),
             "requests": {ref: _request_dict(r) for ref, r in self.by_ref.items()},
             "ids": {request_id: r.ref for request_id, r in self.by_id.items()},
             "waiting": [r.ref for r in self.waiting],

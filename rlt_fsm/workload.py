@@ -15,6 +15,7 @@ from . import machines, misfit
 from .config import EngineConfig
 from .errors import WorkloadError
 from .params import SamplingParams
+from .wording import did_you_mean
 from .workload_form import (
     DEFAULT_MAX_STEPS,
     FORMAT,
@@ -235,7 +236,9 @@ def _request_mistakes(request: Request, known: set[tuple[str, int]]) -> Iterable
         elif request.shared_len is not None and request.shared_len > request.prompt_len:
             yield f"shared_len {request.shared_len} is more than prompt_len {request.prompt_len}"
         if split_label(request.prompt_like) not in known:
-            yield f"prompt_like {request.prompt_like!r} is no request of this file"
+            near = did_you_mean(request.prompt_like, (label(i, g) for i, g in sorted(known)))
+            instead = f": {near}" if near else ""
+            yield f"prompt_like {request.prompt_like!r} is no request of this file{instead}"
     if request.params.seed is None:
         yield "params.seed is null, which draws one: give a number, so that every run is the same"
     if request.eos_at is not None and request.eos_at == request.stop_at:

@@ -11,10 +11,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from rlt_fsm.command_output import Status, mistakes_in_one_sentence
 from rlt_fsm.log import EventLog
+from rlt_fsm.progress_line import ProgressLine
 
 from .simulate_check import Failure
-from .terminal import NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
+from .terminal import log_to_stderr
 
 Judge = Callable[[EventLog], Sequence[Failure]]
 Model = Annotated[str, typer.Option(metavar="NAME", help="ouro-1.4b or tiny; random weights.")]
@@ -69,8 +71,8 @@ def make_bench(judge: Judge) -> Callable[..., None]:
         Example: rlt-fsm bench --model tiny --shape tiny --width 4 --repeats 1
         """
         log_to_stderr("warning")
-        status = StatusLine()
-        with mistakes_as_sentences("nothing was written"):
+        status = ProgressLine()
+        with mistakes_in_one_sentence():
             from .bench.arms import Plan, run_plan  # noqa: PLC0415  # torch loads only here
             from .bench.tables import as_text  # noqa: PLC0415  # the same
 
@@ -88,7 +90,7 @@ def make_bench(judge: Judge) -> Callable[..., None]:
             status.clear()
         typer.echo(_as_json(result) if json else as_text(result))
         has_failed = any(line.problems for line in result.arms)
-        raise typer.Exit(NO if has_failed else OK)
+        raise typer.Exit(Status.NO if has_failed else Status.WELL)
 
     return bench
 

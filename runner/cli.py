@@ -1,23 +1,24 @@
 """The `rlt-fsm` command: options, exit statuses, and the audit of what was run.
 
 A composition root: it may import anything, nothing imports it. torch loads only where a model runs.
-Exit statuses are in `terminal.py`.
+Exit statuses are in `rlt_fsm/command_output.py`.
 """
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from msgspec.structs import replace
 
-from rlt_fsm.command_output import guarded_stdout
-from rlt_fsm.config import EngineConfig, override
+from rlt_fsm.command_line import console_script, new_program
+from rlt_fsm.command_output import Status, mistakes_in_one_sentence, print_text
+from rlt_fsm.config import EngineConfig, override, settings_of
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
 from rlt_fsm.params import SamplingParams
+from rlt_fsm.progress_line import ProgressLine
 from rlt_fsm.states import FinishReason
-from rlt_fsm.version import engine_version
 from rlt_fsm.workload import load
 
 from .bench_command import make_bench
@@ -46,46 +47,14 @@ from .run_status import audit_progress
 from .simulate import MAX_STEPS, Failure, check_file
 from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
-from .terminal import (
-    INCONCLUSIVE,
-    NO,
-    OK,
-    StatusLine,
-    log_to_stderr,
-    mistakes_as_sentences,
-    seed_range,
-    settings_of,
-)
+from .terminal import log_to_stderr, seed_range
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+ABOUT = """Serve recurrent-loop language models; every transition is a logged event.
 
-
-def main() -> None:
-    """Entry point of the console script."""
-    with guarded_stdout():
-        app(prog_name="rlt-fsm")
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    """Serve recurrent-loop language models; every transition is a logged event.
-
-    Example: rlt-fsm run --prompt "27+58="
-    """
-    if version:
-        typer.echo(f"rlt-fsm {engine_version()}")
-        raise typer.Exit(OK)
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+Example: rlt-fsm run --prompt "27+58="
+"""
+app = new_program("rlt-fsm", ABOUT)
+main = console_script(app, "rlt-fsm")
 
 
 @app.command()
@@ -123,9 +92,9 @@ def run(
         "exit_threshold": exit_threshold,
     }
     given = {name: value for name, value in sampling.items() if value is not None}
-    line = StatusLine(is_wanted=not quiet)
+    line = ProgressLine(is_wanted=not quiet)
     log_to_stderr("warning", line)
-    with mistakes_as_sentences("the log keeps what happened"), line:
+    with mistakes_in_one_sentence("the log keeps what happened"), line:
         if ":memory:" in db or db == "sqlite://":
             raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
         if workload is not None:
@@ -137,11 +106,22 @@ def run(
             prompts = prompt or list(DEMO_PROMPTS)
             ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
-    typer.echo(as_json(ran) if json else as_text(ran, audit_line))
-    raise typer.Exit(_status(ran, has_expectations=workload is not None))
+    status = _status(ran, has_expectations=workload is not None)
+    _end(status, as_json(ran) if json else None, as_text(ran, audit_line))
 
 
-def _run_file(path: str, model: str | None, settings: list[str], db: str, line: StatusLine) -> Ran:
+def _end(status: Status, json: str | None, text: str) -> NoReturn:
+    """Print the answer for machines, if they asked, or for people; end with its status."""
+    if json is not None:
+        typer.echo(json)
+    else:
+        print_text(text, status)
+    raise typer.Exit(status)
+
+
+def _run_file(
+    path: str, model: str | None, settings: list[str], db: str, line: ProgressLine
+) -> Ran:
     loaded = load(path)
     config = override(loaded.config, settings_of(settings))
     loaded = replace(loaded, config=config, model=model or loaded.model)
@@ -158,7 +138,7 @@ def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, obj
 # ---- audit and status --------------------------------------------------------------------------
 
 
-def _audited(ran: Ran, line: StatusLine, *, is_wanted: bool) -> tuple[Ran, str]:
+def _audited(ran: Ran, line: ProgressLine, *, is_wanted: bool) -> tuple[Ran, str]:
     """The run with its audit, and the line that tells people of it."""
     if not is_wanted:
         return ran, "not audited"
@@ -187,15 +167,15 @@ def _audited(ran: Ran, line: StatusLine, *, is_wanted: bool) -> tuple[Ran, str]:
     return replace(ran, audit=AuditLine(verdict=report.verdict, findings=findings)), told
 
 
-def _status(ran: Ran, *, has_expectations: bool) -> int:
+def _status(ran: Ran, *, has_expectations: bool) -> Status:
     verdict = None if ran.audit is None else ran.audit.verdict
     # A workload may want an error and says so in its expect; a prompt never does.
     has_failed = not has_expectations and any(
         output.finish_reason == FinishReason.ERROR for output in ran.outputs
     )
     if verdict == "findings" or ran.summary.expect_failures or has_failed:
-        return NO
-    return INCONCLUSIVE if verdict == "inconclusive" else OK
+        return Status.NO
+    return Status.INCONCLUSIVE if verdict == "inconclusive" else Status.WELL
 
 
 # ---- simulate ----------------------------------------------------------------------------------
@@ -237,20 +217,20 @@ def simulate(
     Example: rlt-fsm simulate --seeds 0:1000
     """
     log_to_stderr("critical")  # devices fail here on purpose
-    with mistakes_as_sentences("nothing was written"), StatusLine() as status:
+    with mistakes_in_one_sentence(), ProgressLine() as shown:
         if workload is not None:
             if seeds is not None:
                 raise RltError("--seeds does not go with --workload: the file says what runs")
             trial = check_file(workload, _judge)
             typer.echo(json_of(trial) if json else trial_as_text(workload, trial))
-            raise typer.Exit(NO if trial.failures else OK)
+            raise typer.Exit(Status.NO if trial.failures else Status.WELL)
         chosen = _fresh_seeds(seconds) if seeds is None else seed_range(seeds, SEEDS_END)
-        result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=status.show)
-        status.clear()
+        result = run_seeds(chosen, _judge, max_steps=steps, seconds=seconds, tell=shown.show)
+        shown.clear()
         path = None if result.failed is None else write_workload(result.failed, out)
     line = line_of(result, path)
-    typer.echo(json_of(line) if json else simulation_as_text(line))
-    raise typer.Exit(OK if result.failed is None else NO)
+    status = Status.WELL if result.failed is None else Status.NO
+    _end(status, json_of(line) if json else None, simulation_as_text(line))
 
 
 def _fresh_seeds(seconds: float | None) -> range:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from rlt_fsm.wording import counted
+
 _LINES_SHOWN = 60
 _ITEMS_SHOWN = 12
 
@@ -125,7 +127,7 @@ def _numbers(summary: Summary) -> str:
         counted(summary.requests, "request"),
         counted(summary.tokens, "token"),
         counted(summary.steps, "step"),
-        counted(summary.batches, "batch", "batches"),
+        counted(summary.batches, "batch"),
     ]
     if summary.preemptions:
         parts.append(counted(summary.preemptions, "preemption"))
@@ -149,8 +151,3 @@ def _some(items: Iterable[int]) -> str:
 def _one_line(text: str) -> str:
     """Text without anything that moves a terminal's cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number and what it counts: `1 step`, `2,000 steps`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""Captured decode steps at bucketed batch sizes, replayed instead of launched one by one.
+"""Captured steps at bucketed batch sizes, replayed instead of launched one by one.
 
 Captured once, at start. What a step does is the executor's; which batch is padded to which bucket,
 and what a replay needs, lives here.
@@ -7,17 +7,21 @@ and what a replay needs, lives here.
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import count
 from typing import Final
 
 import torch
 from torch.cuda import Stream
+
+from rlt_fsm.config import EngineConfig
 
 from .progress import Progress, silent
 
 # Between powers of two there are steps of 16, then 32: what a product's tile costs anyway.
 _SMALL: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128)
 _STEP: Final = 32
-GRAPHED_STEPS: Final = 3  # prelude, recurrent, coda
+_SMALL_PROMPTS: Final = (64, 128, 256)  # so many rows cost about what the weights cost
+GRAPHED_STEPS: Final = 3  # of decode rows: prelude, recurrent, coda
 
 
 def bucket_sizes(most: int) -> list[int]:
@@ -26,7 +30,29 @@ def bucket_sizes(most: int) -> list[int]:
     return [*sizes, most]
 
 
-class DecodeGraphs:
+def prompt_sizes(most: int) -> list[int]:
+    """Numbers of prompt rows worth a graph, up to `most`: four to each doubling, 640 after 512."""
+    sizes = [size for size in _SMALL_PROMPTS if size < most]
+    for power in count(8):
+        for quarter in range(5, 9):
+            if (size := quarter << (power - 2)) >= most:
+                return [*sizes, most]
+            sizes.append(size)
+    raise AssertionError("no number of rows is beyond all sizes")
+
+
+def captured_steps(config: EngineConfig) -> int:
+    """How many graphs an engine of this configuration has."""
+    if not config.execution.cuda_graphs:
+        return 0
+    limits = config.scheduler
+    prompts = (
+        [] if config.execution.batch_invariant else prompt_sizes(limits.max_num_batched_tokens)
+    )
+    return len(bucket_sizes(limits.max_num_seqs)) * GRAPHED_STEPS + len(prompts)
+
+
+class StepGraphs:
     """One graph per step and bucket, in one memory pool."""
 
     def __init__(self, buckets: Sequence[int], device: torch.device) -> None:

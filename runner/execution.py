@@ -18,7 +18,7 @@ from .ends import Ends
 from .inputs import Piece
 from .kv_cache import KVCache, Span
 from .models.parts import LoopedModel
-from .pending import Pending
+from .pending import Pending, behind_launches
 from .resident import ResidentState
 from .sampler import Draw, sample
 
@@ -29,6 +29,7 @@ class Options(NamedTuple):
     one_row_per_call: bool  # results that do not depend on batch mates, bit by bit
     prefix_caching: bool
     keeps_tokens: bool  # for preludes that are submitted before their token is known to the engine
+    max_in_flight: int = 1  # batches whose results were not yet read
 
 
 class Executor:
@@ -52,10 +53,16 @@ class Executor:
         self._device = cache.device
         self._full_depth = cache.geometry.depths
 
-    def run(self, batch: Batch) -> BatchResult:
-        """Compute a batch. Its rows share one operation; their works may differ in one way only:
-        prompt rows beside decode rows.
+    def start(self, batch: Batch) -> Pending:
+        """Begin a batch; here it is launched, and on a CPU computed, when this returns.
+
+        Its rows share one operation; their works may differ in one way only: prompt rows beside
+        decode rows.
         """
+        result = self._run(batch)
+        return Pending(batch.ticket, lambda: result, behind_launches(self._device))
+
+    def _run(self, batch: Batch) -> BatchResult:
         works = frozenset(batch.works)
         if works == {WorkKey.PROMPT_ATOMIC}:
             self._prompt(batch.rows)
@@ -69,11 +76,6 @@ class Executor:
         else:
             raise NotImplementedError(f"a batch of {'+'.join(batch.works)} does not run here")
         return BatchResult(batch.ticket)
-
-    def start(self, batch: Batch) -> Pending:
-        """Begin a batch; here it is computed when this returns."""
-        result = self.run(batch)
-        return Pending(batch.ticket, lambda: result)
 
     # ---- prompts, all depths at once ---------------------------------------------------------
 
@@ -102,7 +104,7 @@ class Executor:
         if not spans:
             return
         index = self._index(packed)
-        hidden[index], _ = self._loop(hidden[index], spans)
+        hidden[index] = self._prompt_loop(hidden[index], spans)
         self._fill_replayed(pieces, [depth] * len(pieces))
 
     def _fill_replayed(self, pieces: Sequence[Piece], depths: Sequence[int]) -> None:
@@ -160,10 +162,13 @@ class Executor:
             ]
         exits = [False] * len(rows)
         if spans:
-            states, logits = self._loop(torch.cat(hidden), spans)
-            self._resident.hidden[state_rows] = states[: len(decode)]
-            left = iter(self._gate(decode, state_rows, logits[: len(decode)]))
-            exits = [row.work is WorkKey.DECODE_RECURRENT and next(left) for row in rows]
+            if decode:
+                states, logits = self._loop(torch.cat(hidden), spans)
+                self._resident.hidden[state_rows] = states[: len(decode)]
+                left = iter(self._gate(decode, state_rows, logits[: len(decode)]))
+                exits = [row.work is WorkKey.DECODE_RECURRENT and next(left) for row in rows]
+            else:
+                states = self._prompt_loop(torch.cat(hidden), spans)
             self._keep(spans[len(decode) :], states[len(decode) :])
         self._fill_replayed(pieces, depths)
         self._leave(prompt)
@@ -220,6 +225,10 @@ class Executor:
             for i, span in enumerate(inputs.split_spans(spans))
         ]
         return torch.cat([state for state, _ in parts]), torch.cat([gate for _, gate in parts])
+
+    def _prompt_loop(self, hidden: Tensor, spans: list[Span]) -> Tensor:
+        """`_loop` of prompt rows alone, whose gates nobody asks; valid until the next call."""
+        return self._loop(hidden, spans)[0]
 
     def _state_rows(self, rows: Sequence[Row]) -> Tensor:
         return inputs.state_rows_of(rows, self._device)

@@ -12,12 +12,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from rlt_fsm.errors import CheckpointError
+from rlt_fsm.arguments import path_text
+from rlt_fsm.errors import CheckpointError, ConfigError
+from rlt_fsm.wording import did_you_mean
 
 DEMO: Final = "demo"
+SIM: Final = "sim"  # found by `rlt-fsm run` itself: it has no folder
 DEMO_FOLDER: Final = Path(__file__).parent / "demo" / "checkpoint"
 DESCRIPTIONS: Final = ("*.json",)  # enough to tell what a model is
 EVERYTHING: Final = ("*.safetensors", "*.json")  # all that is ever fetched
+_WHAT_TO_GIVE: Final = (
+    "give 'demo', a folder with config.json and weights, or a hub id such as 'owner/name'"
+)
 
 
 def find_model(model: str | Path, *, patterns: Sequence[str] = EVERYTHING) -> Path:
@@ -28,18 +34,18 @@ def find_model(model: str | Path, *, patterns: Sequence[str] = EVERYTHING) -> Pa
     Raises:
         CheckpointError: neither a folder nor a hub id that can be fetched.
     """
-    if not isinstance(model, str | Path) or not str(model):
-        raise CheckpointError(f"model={model!r}: give 'demo', a folder or a hub id")
+    try:
+        path_text("model", model)
+    except ConfigError as error:
+        raise CheckpointError(f"{error}: give 'demo', a folder or a hub id") from None
     if model == DEMO:
         return DEMO_FOLDER
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder.resolve()
     if isinstance(model, Path) or not _is_hub_id(model):
-        raise CheckpointError(
-            f"{model} is not a folder: give 'demo', a folder with config.json and weights, or a "
-            "hub id such as 'owner/name'"
-        )
+        instead = did_you_mean(str(model), [DEMO, SIM]) or _WHAT_TO_GIVE
+        raise CheckpointError(f"{model} is not a folder: {instead}")
     if find_spec("huggingface_hub") is None:
         raise CheckpointError(
             f"{model!r} is not a local folder, and fetching it needs huggingface_hub: install "

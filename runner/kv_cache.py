@@ -41,6 +41,9 @@ class KVCache:
         self.keys = torch.zeros(shape, dtype=geometry.dtype, device=device)
         self.values = torch.zeros(shape, dtype=geometry.dtype, device=device)
         self._written = WrittenRecords(geometry.loop_planes + 2 * geometry.boundary)
+        self._single = [range(plane, plane + 1) for plane in range(geometry.planes)]
+        # By exit depth: the planes that a token filled up to there leaves to be filled.
+        self._deeper = [range(loops, geometry.loop_planes) for loops in range(geometry.depths + 1)]
 
     def plane(self, depth: int) -> int:
         """The plane that holds `depth`."""
@@ -102,7 +105,12 @@ class KVCache:
 
         From then on the token presents plane min(depth, exit) to every query, and the copies are
         independent of their source. With a shared plane there is nothing to copy.
+
+        Raises:
+            KVCacheError: as `count_exits`, or what `check_table` refuses; nothing was changed.
         """
+        for token in tokens:
+            self.check_table(token.owner, token.table)
         self.count_exits(tokens)
         sources: list[int] = []
         targets: list[int] = []
@@ -119,30 +127,41 @@ class KVCache:
                 pool[target, :, at] = pool[source, :, at]
 
     def count_exits(self, tokens: Sequence[Exited]) -> None:
-        """Check tokens that leave and count their deeper planes as written; a kernel copies."""
+        """Check tokens that leave and count their deeper planes as written; a kernel copies.
+
+        Their tables were checked before.
+
+        Raises:
+            KVCacheError: an exit depth out of range, or a token that never ran as deep.
+        """
         for token in tokens:
             self._check_exit(token)
-        for token in tokens:
-            for plane in range(token.exit_depth, self.geometry.loop_planes):
-                self._written.extend(token.owner, plane, token.position, token.position + 1)
+        written, deeper = self._written, self._deeper
+        for owner, _, position, exit_depth in tokens:
+            written.extend_by_one(owner, deeper[exit_depth], position)
 
-    def advance(self, spans: Sequence[Span]) -> None:
-        """Count spans of one position each as written; a kernel writes.
+    def advance(
+        self,
+        owners: Sequence[Owner],
+        tables: Sequence[BlockTable],
+        planes: Sequence[int],
+        positions: Sequence[int],
+    ) -> None:
+        """Count one position of each owner as written at its plane; a kernel writes.
 
         The short way of `enqueue` for decode rows of different requests whose tables were checked.
 
         Raises:
             KVCacheError: no page, or history that was never written; nothing was counted.
         """
-        size, is_shared = self.geometry.block_size, self.geometry.loop_planes == 1
-        written = self._written
-        for owner, table, depth, start, _, _ in spans:
-            if start >= len(table[0]) * size:
-                raise KVCacheError(f"{_name(owner)}: no page for position {start}")
-            if start > (frontier := written.frontier(owner, 0 if is_shared else depth)):
-                raise self._no_history(owner, depth, start, frontier)
-        for owner, _, depth, start, end, _ in spans:
-            written.extend(owner, 0 if is_shared else depth, start, end)
+        size, written = self.geometry.block_size, self._written
+        for owner, table, plane, position in zip(owners, tables, planes, positions, strict=True):
+            if position >= len(table[0]) * size:
+                raise KVCacheError(f"{_name(owner)}: no page for position {position}")
+            if position > (frontier := written.frontier(owner, plane)):
+                raise self._no_history(owner, plane, position, frontier)
+        for owner, plane, position in zip(owners, planes, positions, strict=True):
+            written.extend_by_one(owner, self._single[plane], position)
 
     # ---- a request as a whole ----------------------------------------------------------------
 
@@ -232,22 +251,16 @@ class KVCache:
         )
 
     def _check_exit(self, token: Exited) -> None:
-        self._check_table(token.owner, token.table)
-        if not 1 <= token.exit_depth <= self.geometry.depths:
+        owner, table, position, exit_depth = token
+        depths = self.geometry.depths
+        if not 1 <= exit_depth <= depths:
+            raise KVCacheError(f"{_name(owner)}: exit depth {exit_depth} outside [1, {depths}]")
+        if not self._written.has(owner, self.plane(exit_depth - 1), position):
             raise KVCacheError(
-                f"{_name(token.owner)}: exit depth {token.exit_depth} outside "
-                f"[1, {self.geometry.depths}]"
+                f"{_name(owner)}: position {position} never ran at depth {exit_depth - 1}"
             )
-        exit_plane = self.plane(token.exit_depth - 1)
-        if not self._written.has(token.owner, exit_plane, token.position):
-            raise KVCacheError(
-                f"{_name(token.owner)}: position {token.position} never ran at depth "
-                f"{token.exit_depth - 1}"
-            )
-        page = token.position // self.geometry.block_size
-        if page >= len(token.table[0]):
-            raise KVCacheError(f"{_name(token.owner)}: no page for position {token.position}")
-        self._check_blocks(token.owner, [blocks[page] for blocks in token.table])
+        if position >= len(table[0]) * self.geometry.block_size:
+            raise KVCacheError(f"{_name(owner)}: no page for position {position}")
 
     # ---- small parts -------------------------------------------------------------------------
 

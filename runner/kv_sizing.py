@@ -8,7 +8,7 @@ import torch
 from rlt_fsm.config import CacheConfig, EngineConfig
 from rlt_fsm.errors import ConfigError
 
-from .cuda_graphs import GRAPHED_STEPS, bucket_sizes
+from .cuda_graphs import captured_steps
 from .kv_cache import KVCache, KVGeometry
 from .memory_plan import MemoryPlan, working_memory
 from .models.shape import ModelShape
@@ -63,8 +63,7 @@ def planned_pool(
         ConfigError: the device does not have it.
     """
     scheduler, cache_config = config.scheduler, config.cache
-    sizes = bucket_sizes(scheduler.max_num_seqs) if config.execution.cuda_graphs else []
-    graphs = len(sizes) * GRAPHED_STEPS
+    graphs = captured_steps(config)
     working = working_memory(model, geometry.dtype, config, backend=backend, graphs=graphs)
     is_cuda = device.type == "cuda"
     in_use, total = device_memory(device) if is_cuda else (0, available_host_bytes())

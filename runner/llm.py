@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
+from rlt_fsm.arguments import yes_or_no
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.engine import Engine
 from rlt_fsm.errors import EngineClosed, RltError
@@ -56,6 +57,7 @@ class LLM:
         config: EngineConfig | None = None,
         show_progress: bool = True,
     ) -> None:
+        yes_or_no("show_progress", show_progress)
         loaded = load_model(model, device, dtype)
         assert loaded.folder is not None
         self.tokenizer: Tokenizer | None = load_tokenizer(loaded.folder)

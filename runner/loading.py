@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import torch
 
+from rlt_fsm.arguments import shown, whole
 from rlt_fsm.errors import ConfigError
 
 from .hub import find_model, name_of
@@ -59,6 +60,8 @@ def load_model(model: str | Path, device: str, dtype: str) -> LoadedModel:
 
 def resolve_device(device: str) -> torch.device:
     """`auto` is the first CUDA device where there is one, else the CPU."""
+    if not isinstance(device, str):
+        raise ConfigError(f"device={shown(device)}: must be 'auto', 'cpu' or 'cuda[:N]'")
     if device == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:
@@ -76,10 +79,10 @@ def resolve_device(device: str) -> torch.device:
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 on CUDA and float32 on a CPU."""
+    if not isinstance(dtype, str) or dtype not in {"auto", *DTYPES}:
+        raise ConfigError(f"dtype={shown(dtype)}: must be 'auto' or one of {', '.join(DTYPES)}")
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype={dtype!r}: must be 'auto' or one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
@@ -87,7 +90,7 @@ def resolve_context(asked: int | None, most: int) -> int:
     """The context in tokens: what is asked for, or the model's own."""
     if asked is None:
         return most
-    is_whole = isinstance(asked, int) and not isinstance(asked, bool)
-    if not is_whole or not 1 <= asked <= most:
-        raise ConfigError(f"max_model_len={asked!r}: must be in [1, {most}], the model's context")
-    return asked
+    try:
+        return whole("max_model_len", asked, least=1, most=most)
+    except ConfigError as error:
+        raise ConfigError(f"{error}, the model's context") from None

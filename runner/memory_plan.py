@@ -77,5 +77,7 @@ def working_memory(
     activations = rows * per_row + logits
     if backend != "triton":
         activations += _TORCH_GATHERS
+    # Graphs keep what their largest step holds, of decode rows and of prompts.
     decode = scheduler.max_num_seqs * (per_row + model.vocab_size * dtype.itemsize)
-    return Working(activations, graphs * GRAPH_BYTES + (decode if graphs else 0), RESERVE_BYTES)
+    captured = graphs * GRAPH_BYTES + decode + rows * per_row if graphs else 0
+    return Working(activations, captured, RESERVE_BYTES)

@@ -19,12 +19,12 @@ from rlt_fsm.engine import Engine
 from rlt_fsm.errors import RltError
 from rlt_fsm.outputs import RequestOutput
 from rlt_fsm.params import SamplingParams
+from rlt_fsm.progress_line import Pace, bar_of
 
 from .hub import find_model, name_of
 from .loading import LoadedModel, load_model, resolve_device, resolve_dtype
 from .models.dense import sequence_logits
 from .models.weights import describe, survey
-from .progress import bar_of
 from .text import load_tokenizer
 from .torch_runner import TorchRunner
 
@@ -86,7 +86,7 @@ def check_model(
     folder = find_model(model)
     _, blank = describe(folder)
     homes, problems = survey(folder, blank)
-    problems = problems or _not_finite(homes, tell)
+    problems = [*problems, *_not_finite(homes, tell)]
     served: list[ServedCheck] = []
     if not problems:
         tell("loading the model")
@@ -113,12 +113,13 @@ def check_model(
 def _not_finite(homes: dict[str, Path], tell: Tell) -> list[str]:
     """A sentence for every tensor that holds a NaN or an infinity."""
     problems: list[str] = []
-    seen = 0
+    seen, pace = 0, Pace()
     for path in sorted(set(homes.values())):
         with safe_open(path, framework="pt") as file:
             for name in (name for name, home in homes.items() if home == path):
                 seen += 1
-                tell(f"reading tensors {bar_of(seen, len(homes))} {seen}/{len(homes)}")
+                pace.note(seen, len(homes))
+                tell(f"{bar_of(seen, len(homes))} tensor {seen} of {len(homes)}{pace.text()}")
                 tensor: Tensor = file.get_tensor(name)
                 if bad := int((~torch.isfinite(tensor)).sum()):
                     problems.append(

@@ -8,14 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from .terminal import NO, OK, StatusLine, log_to_stderr, mistakes_as_sentences
+from rlt_fsm.command_line import new_group
+from rlt_fsm.command_output import Status, mistakes_in_one_sentence
+from rlt_fsm.progress_line import ProgressLine
 
-model_app = typer.Typer(
-    name="model",
-    help="Look at a checkpoint before serving it.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+from .terminal import log_to_stderr
+
+model_app = new_group("model", "Look at a checkpoint before serving it.")
 
 Path = Annotated[
     str,
@@ -43,12 +42,12 @@ def inspect(
 
     Example: rlt-fsm model inspect demo
     """
-    with mistakes_as_sentences("nothing was changed"):
+    with mistakes_in_one_sentence("nothing was changed"):
         from .model_inspect import inspect_model, report_as_text  # noqa: PLC0415  # loads torch
 
         report = inspect_model(path, device=device, dtype=dtype)
     typer.echo(_as_json(report) if json else report_as_text(report))
-    raise typer.Exit(OK)
+    raise typer.Exit(Status.WELL)
 
 
 @model_app.command("check")
@@ -68,14 +67,14 @@ def check(
 
     Example: rlt-fsm model check demo
     """
-    status = StatusLine()
-    log_to_stderr("warning", status)
-    with mistakes_as_sentences("nothing was changed"), status:
+    line = ProgressLine()
+    log_to_stderr("warning", line)
+    with mistakes_in_one_sentence("nothing was changed"), line:
         from .model_check import check_as_text, check_model  # noqa: PLC0415  # loads torch
 
-        report = check_model(path, device=device, dtype=dtype, prompt=prompt, tell=status.show)
+        report = check_model(path, device=device, dtype=dtype, prompt=prompt, tell=line.show)
     typer.echo(_as_json(report) if json else check_as_text(report))
-    raise typer.Exit(OK if report.ok else NO)
+    raise typer.Exit(Status.WELL if report.ok else Status.NO)
 
 
 def _as_json(report: msgspec.Struct) -> str:

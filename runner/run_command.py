@@ -18,6 +18,7 @@ from rlt_fsm.errors import RltError, WorkloadError
 from rlt_fsm.log import EventLog
 from rlt_fsm.outputs import RequestOutput
 from rlt_fsm.params import SamplingParams
+from rlt_fsm.progress_line import ProgressLine
 from rlt_fsm.prompts import script
 from rlt_fsm.states import FinishReason
 from rlt_fsm.workload import FORMAT, Request, Workload, to_json
@@ -26,11 +27,8 @@ from .console import OutputLine, Ran, Refusal, Summary
 from .progress import bar, silent
 from .run_status import RunStatus
 from .sim import SimRunner
-from .terminal import StatusLine
 
 SIM = "sim"
-DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
-
 DEMO_PROMPTS = ("27+58=", "403+219=", "90-17=", "8+5=", "512-206=", "777+88=")
 Decode = Callable[[Sequence[int]], str]
 
@@ -44,7 +42,7 @@ class _Backend(NamedTuple):
     decode: Decode | None
 
 
-def run_workload(workload: Workload, *, db: str, line: StatusLine) -> Ran:
+def run_workload(workload: Workload, *, db: str, line: ProgressLine) -> Ran:
     """Run a workload on the model that it names and compare with its `expect`; `line` tells how
     far it is.
 
@@ -83,7 +81,7 @@ def run_prompts(
     config: EngineConfig,
     *,
     db: str,
-    line: StatusLine,
+    line: ProgressLine,
 ) -> Ran:
     """Complete texts with a model; the sim reads their UTF-8 bytes as tokens. `line` tells how far
     it is.
@@ -138,7 +136,7 @@ def _sim(workload: Workload) -> _Backend:
     return _Backend(runner, runner, workload, None)
 
 
-def _torch(workload: Workload, line: StatusLine) -> _Backend:
+def _torch(workload: Workload, line: ProgressLine) -> _Backend:
     """A real model samples its own tokens: nothing can be scripted, and its size is its own."""
     if any(request.eos_at or request.stop_at for request in workload.requests):
         raise WorkloadError("'eos_at' and 'stop_at' script the sim: use model sim")
@@ -164,7 +162,7 @@ def _simulated_prompts(
     config: EngineConfig,
     *,
     db: str,
-    line: StatusLine,
+    line: ProgressLine,
 ) -> Ran:
     """Byte b is token b + 1: 0 is the sim's EOS."""
     requests = tuple(

@@ -5,10 +5,8 @@ from collections.abc import Callable
 
 from rlt_fsm.engine import Engine
 from rlt_fsm.moves import PLAIN_MOVE
-
-from .console import counted
-from .progress import bar_of
-from .terminal import StatusLine
+from rlt_fsm.progress_line import Count, ProgressLine, bar_of, duration
+from rlt_fsm.wording import counted
 
 _OUTPUT = PLAIN_MOVE["output"]
 
@@ -21,7 +19,7 @@ class RunStatus:
 
     def __init__(
         self,
-        line: StatusLine,
+        line: ProgressLine,
         engine: Engine,
         requests: int,
         clock: Callable[[], float] = time.monotonic,
@@ -54,14 +52,15 @@ class RunStatus:
             f"{counted(self._tokens, 'token')} ({self._tokens / seconds:,.0f}/s)",
             f"step {steps:,}",
         ]
+        if 0 < ended < self._requests:
+            parts.append(f"{duration(seconds / ended * (self._requests - ended))} left")
         return ", ".join(parts)
 
 
-def audit_progress(line: StatusLine) -> Callable[[int, int], None]:
+def audit_progress(line: ProgressLine) -> Count:
     """Tells (events read, all events) of an audit on a line."""
 
     def tell(read: int, events: int) -> None:
-        if line.is_due:
-            line.show(f"{bar_of(read, events)} audited {read:,} of {counted(events, 'event')}")
+        line.count(read, events, "audited", "event")
 
     return tell

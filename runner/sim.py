@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import msgspec
 
+from rlt_fsm.arguments import of_kind, whole, yes_or_no
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec, Row
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.counter_hash import draw, key_of
@@ -30,6 +31,7 @@ from rlt_fsm.workload import Completion
 from .sim_completion import LateResults
 from .sim_kv import SimKV
 
+MOST_DEPTHS, MOST_TOKENS = 1024, 2**31 - 1  # what a workload file may ask for
 _GATE_STEPS = 1 << 16
 
 
@@ -68,6 +70,9 @@ class SimRunner:
     `num_blocks=None` becomes what `max_num_seqs` requests of `max_model_len` tokens need.
     `script` maps (request id, generation) to {output index: token}. `completion`: when results come
     back where the engine is asynchronous; without it, each is one step late.
+
+    Raises:
+        ConfigError: a size that no model has, or an argument of another kind.
     """
 
     def __init__(
@@ -80,15 +85,17 @@ class SimRunner:
         completion: Completion | None = None,
         check: bool = True,
     ) -> None:
-        assert depths >= 1, "a model has at least one loop"
-        assert vocab_size >= 2, "EOS alone is no vocabulary"
-        self._depths = depths
-        self._vocab_size = vocab_size
-        self._max_model_len = max_model_len
+        self._depths = whole("depths", depths, least=1, most=MOST_DEPTHS)
+        self._vocab_size = whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
+        self._max_model_len = whole("max_model_len", max_model_len, least=1, most=MOST_TOKENS)
+        if script is not None:
+            of_kind("script", script, dict, "a dict, or None")
         self._script = script or {}
         self._kv: SimKV | None = None
-        self._check = check
+        self._check = yes_or_no("check", check)
         self._drawn: dict[int, _Drawn] = {}  # by state row
+        if completion is not None:
+            of_kind("completion", completion, Completion, "a Completion, or None")
         self._completion = completion
         self._results = LateResults()
         self._fails_next = False

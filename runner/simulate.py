@@ -13,6 +13,8 @@ from typing import Protocol
 import msgspec
 
 from rlt_fsm.errors import RltError, WorkloadError
+from rlt_fsm.progress_line import Pace, duration
+from rlt_fsm.wording import counted
 from rlt_fsm.workload import Workload, load, parse, to_json
 from rlt_fsm.workload_shrink import Object, shrink
 
@@ -92,12 +94,11 @@ def simulate(
     """
     started = time.monotonic()
     trials: list[Trial] = []
-    failed = None
+    failed, told = None, _Told(tell, len(seeds), seconds)
     for seed in seeds:
         if trials and seconds is not None and time.monotonic() - started >= seconds:
             break
-        if tell is not None:
-            tell(f"seed {seed}, {len(trials):,} workloads clean")
+        told.before(seed, len(trials))
         workload = make(seed, max_steps=max_steps)
         trials.append(put_on_trial(workload, judge))
         if trials[-1].failures:
@@ -118,6 +119,29 @@ def simulate(
         triggers=dict(sorted(triggers.items())),
         failed=failed,
     )
+
+
+class _Told:
+    """What a person hears before each trial: how many are clean, how fast, and how long it takes.
+
+    Either the number of workloads is the end of it, or so many `seconds`.
+    """
+
+    def __init__(self, tell: Tell | None, workloads: int, seconds: float | None) -> None:
+        self._tell = tell
+        self._workloads = workloads if seconds is None else 0
+        self._ends_at = None if seconds is None else time.monotonic() + seconds
+        self._pace = Pace()
+
+    def before(self, seed: int, clean: int) -> None:
+        """A trial begins."""
+        if self._tell is None:
+            return
+        self._pace.note(clean, self._workloads)
+        text = f"seed {seed}, {counted(clean, 'workload')} clean{self._pace.text()}"
+        if self._ends_at is not None:
+            text += f", {duration(max(0.0, self._ends_at - time.monotonic()))} left"
+        self._tell(text)
 
 
 def check_file(path: str, judge: Judge) -> Trial:

@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from rlt_fsm.errors import WorkloadError
+from rlt_fsm.wording import counted
 from rlt_fsm.workload import Workload, to_json
 
-from .console import counted
 from .simulate import Failed, Failure, Simulated, Trial
 
 _FAILURES_SHOWN = 10

@@ -17,7 +17,6 @@ from .diff import Level, LevelName
 from .diff_text import VERDICTS, render
 from .tables import aligned
 
-INTERRUPTED: Final = 130
 SKIP: Final = 125  # what `git bisect run` takes for "cannot be tested"
 STATUS_OF: Final = {
     "same": Status.WELL,
@@ -68,16 +67,18 @@ def _compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     try:
-        with ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
+        with (
+            ended_by_signals(),
+            mistakes_in_one_sentence("the worktrees are removed"),
+            ProgressLine() as progress,
+        ):
             answer = compare(
                 base, head, [*workload, *(more or [])], repo=repo, level=level.value, keep=keep,
                 tell=progress.show,
             )  # fmt: skip
-    except KeyboardInterrupt:
-        typer.echo("interrupted: the worktrees are removed", err=True)
-        raise typer.Exit(INTERRUPTED) from None
     except typer.Exit as mistake:
-        raise typer.Exit(SKIP if bisect else mistake.exit_code) from mistake
+        is_mistake = mistake.exit_code == Status.USAGE
+        raise typer.Exit(SKIP if bisect and is_mistake else mistake.exit_code) from mistake
     if as_json:
         print_json(answer)
     else:

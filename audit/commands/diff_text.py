@@ -8,7 +8,8 @@ from audit.diffing.choice import Choice
 from audit.diffing.difference import Difference, There
 from audit.diffing.side import About
 from audit.diffing.summary import Summary
-from audit.words import counted, joined, shown
+from audit.words import joined, shown
+from rlt_fsm.wording import counted
 
 from .tables import aligned, wrapped
 

@@ -13,12 +13,14 @@ import typer
 
 from audit.diff import Diff, diff
 from audit.reader import open_log
-from audit.words import counted, joined, shown
+from audit.words import joined, shown
+from rlt_fsm.config import settings_of
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import EventStore
+from rlt_fsm.wording import counted
 
-from .common import ProgressLine, mistakes_in_one_sentence, print_json, settings_of
+from .common import ProgressLine, mistakes_in_one_sentence, print_json
 from .diff import Level, LevelName, status_of
 from .diff_text import render
 
@@ -125,7 +127,7 @@ def _replay(
         redrive = redriver(source, run_id, settings)
         with EventLog.memory() if new is None else EventLog.open(new) as target:
             made = redrive.run(
-                target, lambda step, last: progress.show(f"step {step:,} of some {last:,}")
+                target, lambda step, last: progress.count(step, last, "drove", "step")
             )
             other = nullcontext(target) if new is None else EventLog.open_for_reading(new)
             with other as written:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ import typer
 from audit.comparing.runs import Code
 from audit.comparing.worktrees import checked_out, repository, resolve
 from audit.diffing.difference import Level
+from audit.invariants import ALL, S13Log
 from audit.reader import open_log
 from audit.shrink import ShrinkError, Shrunk, Size, shrink
 from audit.shrinking.observers import (
@@ -26,15 +27,17 @@ from audit.shrinking.observers import (
     in_process,
 )
 from audit.shrinking.symptoms import Symptom, findings_of
-from audit.words import counted
+from rlt_fsm.config import settings_of
 from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import EventStore
+from rlt_fsm.wording import counted, did_you_mean
 
-from .common import ProgressLine, mistakes_in_one_sentence, print_json, settings_of
-from .compare import INTERRUPTED, ended_by_signals
+from .common import ProgressLine, mistakes_in_one_sentence, print_json
+from .compare import ended_by_signals
 from .diff import LevelName
 
+RULES: Final = (*(rule.id for rule in ALL), S13Log.id)
 HELP = """Make the workload of a run small, without losing what is wrong with it.
 
 Example: rlt-audit shrink run.db -o small.json
@@ -93,17 +96,13 @@ def register(app: typer.Typer, runs: Callable[[], Runs]) -> None:
         ] = LevelName.SCHEDULE,
         as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     ) -> None:  # fmt: skip
-        try:
-            with ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
-                changes = settings_of(settings or [])
-                ask = _Ask(db, run, finding, changes, base, repo, level.value)
-                found = ask.answer(runs(), progress.show)
-                text = msgspec.json.format(msgspec.json.encode(found.workload), indent=1).decode()
-                if out is not None:
-                    _write(out, text)
-        except KeyboardInterrupt:
-            typer.echo("interrupted: nothing was written", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+        with ended_by_signals(), mistakes_in_one_sentence(), ProgressLine() as progress:
+            changes = settings_of(settings or [])
+            ask = _Ask(db, run, finding, changes, base, repo, level.value)
+            found = ask.answer(runs(), progress.show)
+            text = msgspec.json.format(msgspec.json.encode(found.workload), indent=1).decode()
+            if out is not None:
+                _write(out, text)
         if as_json:
             print_json(found)
         else:
@@ -125,6 +124,9 @@ class _Ask:
     ) -> None:
         if bool(settings) + (base is not None) + (finding is not None) > 1:
             raise ShrinkError("--finding, --set and --base each name what is kept: give one")
+        if finding is not None and finding not in RULES:
+            instead = did_you_mean(finding, RULES) or f"there are {', '.join(RULES)}"
+            raise ShrinkError(f"--finding {finding}: no such invariant: {instead}")
         self._db = db
         self._run = run
         self._finding = finding

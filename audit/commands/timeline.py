@@ -6,7 +6,8 @@ import typer
 
 from audit.replay import replay
 from audit.timeline import Timeline, timeline
-from audit.words import counted, shown
+from audit.words import shown
+from rlt_fsm.wording import counted
 
 from .common import mistakes_in_one_sentence, print_json
 from .tables import aligned

@@ -7,7 +7,7 @@ import typer
 from audit.findings import Finding
 from audit.verify import Report, RunReport, verify
 
-from .common import ProgressLine, Status, mistakes_in_one_sentence, print_json
+from .common import ProgressLine, Status, mistakes_in_one_sentence, print_json, print_text
 
 STATUS_OF = {
     "clean": Status.WELL,
@@ -39,7 +39,7 @@ def _verify(
     if as_json:
         print_json(report)
     else:
-        typer.echo(render(report))
+        print_text(render(report), STATUS_OF[report.verdict])
     raise typer.Exit(STATUS_OF[report.verdict])
 
 

@@ -1,7 +1,7 @@
 """`rlt-audit watch`: findings of a run as they land, while another process writes it."""
 
 import sys
-import time
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -10,8 +10,10 @@ import typer
 from audit.findings import Finding
 from audit.verify import Report
 from audit.watch import LOOK_EVERY_S, PATIENCE_S, watch
+from rlt_fsm.progress_line import Pace
+from rlt_fsm.wording import counted
 
-from .common import mistakes_in_one_sentence
+from .common import ProgressLine, mistakes_in_one_sentence, print_text
 from .verify import STATUS_OF, shown_finding, summary
 
 HELP = """Follow a run that another process is writing, and report what is wrong as it lands.
@@ -48,21 +50,40 @@ def _watch(
         bool, typer.Option("--json", help="Print findings, then the report, as lines of JSON.")
     ] = False,
 ) -> None:
-    tell = _as_json if as_json else _as_text
-    with mistakes_in_one_sentence():
+    with mistakes_in_one_sentence(), ProgressLine() as line:
+        told = _Told(line, _as_json if as_json else _as_text)
         report = watch(
             db,
             run,
-            found=tell,
-            seen=_Progress(),
+            found=told.found,
+            seen=told.seen,
             patience_s=patience,
             look_every_s=look_every,
         )
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())
     else:
-        typer.echo(render(report))
+        print_text(render(report), STATUS_OF[report.verdict])
     raise typer.Exit(STATUS_OF[report.verdict])
+
+
+class _Told:
+    """Findings on stdout as they come; between them a line on stderr that says how far it is."""
+
+    def __init__(self, line: ProgressLine, tell: Callable[[Finding], None]) -> None:
+        self._line = line
+        self._tell = tell
+        self._pace = Pace()
+
+    def found(self, finding: Finding) -> None:
+        """A finding: the line makes room for it."""
+        self._line.clear()
+        self._tell(finding)
+
+    def seen(self, seq: int) -> None:
+        """The last event that was checked."""
+        self._pace.note(seq, 0)
+        self._line.show(f"checked {counted(seq, 'event')}{self._pace.text()}")
 
 
 def _as_text(finding: Finding) -> None:
@@ -82,17 +103,3 @@ def render(report: Report) -> str:
     (part,) = report.runs
     why = f": {part.why}" if part.why is not None else ""
     return f"run {part.run_id}, {part.steps:,} steps: {summary(report)}{why}"
-
-
-class _Progress:
-    """A line on stderr, once a second, where a person watches."""
-
-    def __init__(self) -> None:
-        self._is_watched = sys.stderr.isatty()
-        self._next = 0.0
-
-    def __call__(self, seq: int) -> None:
-        if self._is_watched and time.monotonic() >= self._next:
-            self._next = time.monotonic() + 1
-            sys.stderr.write(f"\rchecked up to seq {seq:,}\x1b[K")
-            sys.stderr.flush()

@@ -1,9 +1,22 @@
-"""The command: fill every page, paste its outputs anew, or say which are stale (status 1)."""
+"""The command: fill every page, paste its outputs anew, or say which are stale (status 1).
+
+Files that are made as a whole, from pages, come last.
+"""
 
 import sys
 from pathlib import Path
 
-from . import cli, configuration, events, invariants, log_views, machines, modes, modes_compared
+from . import (
+    cli,
+    configuration,
+    events,
+    invariants,
+    log_views,
+    machines,
+    modes,
+    modes_compared,
+    queries,
+)
 from .markdown import Block, block_names, fill
 from .pasted import ROOT, repasted
 
@@ -39,6 +52,12 @@ def main(arguments: list[str]) -> int:
         if has_outputs:
             after = repasted(after)
         if after != before:
+            stale.append(path)
+            if not is_check:
+                path.write_text(after, encoding="utf-8")
+    for path, make in queries.FILES.items():
+        after = make()
+        if not path.exists() or path.read_text(encoding="utf-8") != after:
             stale.append(path)
             if not is_check:
                 path.write_text(after, encoding="utf-8")

@@ -9,11 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rlt_fsm.arguments import whole
 from rlt_fsm.errors import NotALog
 
 from .port import EventStore
 
 BUSY_TIMEOUT_MS = 5000
+MOST_WAIT_MS = 2**31 - 1  # what SQLite can wait
 
 
 class EventLog(EventStore):
@@ -34,6 +36,7 @@ class EventLog(EventStore):
         from .location import MEMORY_LOCATIONS  # noqa: PLC0415  # SQLAlchemy loads on first use
         from .sql_store import SqlStore  # noqa: PLC0415  # the same
 
+        _check_wait(busy_timeout_ms)
         if str(url_or_path) in MEMORY_LOCATIONS:
             return EventLog.memory()
         return SqlStore(url_or_path, read_only=False, busy_timeout_ms=busy_timeout_ms)
@@ -51,6 +54,7 @@ class EventLog(EventStore):
             UnknownSchema: another version wrote it.
             LogUnavailable: it is missing, cannot be opened, or another process locks it.
         """
+        _check_wait(busy_timeout_ms)
         from .foreign_log import ForeignLog, has_public_names  # noqa: PLC0415  # the same
         from .sql_store import SqlStore  # noqa: PLC0415  # SQLAlchemy loads on first use
 
@@ -78,3 +82,7 @@ class EventLog(EventStore):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _check_wait(busy_timeout_ms: object) -> None:
+    whole("busy_timeout_ms", busy_timeout_ms, least=0, most=MOST_WAIT_MS)

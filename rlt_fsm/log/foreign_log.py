@@ -36,7 +36,7 @@ class ForeignLog(EventLog):
 
     def __init__(self, url_or_path: str | Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
         self._name = str(url_or_path)
-        self._connection: sqlite3.Connection | None = _connection(url_or_path, busy_timeout_ms)
+        self._connection: sqlite3.Connection | None = read_only(url_or_path, busy_timeout_ms)
         try:
             with translated(self._name):
                 self._columns = _columns(self._connection)
@@ -93,7 +93,7 @@ class ForeignLog(EventLog):
 
 def has_public_names(url_or_path: str | Path) -> bool:
     """Whether it is an SQLite database with a `run` or an `event`, if not a whole log."""
-    connection = _connection(url_or_path, BUSY_TIMEOUT_MS)
+    connection = read_only(url_or_path, BUSY_TIMEOUT_MS)
     try:
         with translated(str(url_or_path)):
             return not {"run", "event"}.isdisjoint(_columns(connection))
@@ -101,7 +101,12 @@ def has_public_names(url_or_path: str | Path) -> bool:
         connection.close()
 
 
-def _connection(url_or_path: str | Path, busy_timeout_ms: int) -> sqlite3.Connection:
+def read_only(url_or_path: str | Path, busy_timeout_ms: int) -> sqlite3.Connection:
+    """A connection that can neither make nor change a file; transactions are the caller's.
+
+    Raises:
+        LogUnavailable: there is no such file, or it cannot be opened.
+    """
     place = locate(url_or_path, read_only=True)
     check_place(place, read_only=True)
     with translated(place.name):

@@ -4,7 +4,7 @@ No SQL here. One `EventRow` per event; `batch_row`, `output`, `block_change` and
 public views are projections of it, so that no fact is stored twice.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -219,6 +219,13 @@ class EventStore(Protocol):
 
     def reader(self) -> LogReader:
         """What reads every run of the log."""
+
+    def generation_lookup(self, run_id: int) -> Callable[[str], int] | None:
+        """What tells the newest generation of an id among a run's committed requests (0: never
+        used), at a cost that does not grow with the run; None where the log has no such way.
+        """
+        del run_id
+        return None
 
     def damage(self) -> str | None:
         """What is broken in how the rows are stored; None where nothing is, or nothing is known."""

@@ -97,6 +97,11 @@ TABLES: Final = (
 ) STRICT, WITHOUT ROWID""",
 )
 
+# Finds how often an id was used. A file of an earlier version gets it when it is next written to.
+REQUEST_INDEX: Final = (
+    "CREATE INDEX IF NOT EXISTS request_by_id ON request_ref (run_id, request_id, generation)"
+)
+
 # What turns an empty database into a log. The marks come last: they stand only on a whole schema.
 CREATE: Final = (
     *TABLES,

@@ -32,6 +32,9 @@ _EDGES: Final = "SELECT move_id, machine, source, dest FROM move_edge ORDER BY m
 _REQUESTS: Final = (
     "SELECT ref, request_id, generation FROM request_ref WHERE run_id = ? AND ref > ? ORDER BY ref"
 )
+_GENERATION: Final = (
+    "SELECT coalesce(max(generation), 0) FROM request_ref WHERE run_id = ? AND request_id = ?"
+)
 _LAST_KEY: Final = "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?"
 _CELLS: Final = """SELECT key - ?, step, ticket, t_ns, ref, move, blocks, cause, reason,
     a, b, c, d, e, extra
@@ -75,6 +78,11 @@ class SqlReader(LogReader):
     def requests(self, run_id: int, after_ref: int = -1) -> list[RequestRow]:
         """Every request of the run after a ref, refused ones too."""
         return [RequestRow._make(row) for row in self._rows(_REQUESTS, run_id, after_ref)]
+
+    def generation(self, run_id: int, request_id: str) -> int:
+        """The newest generation of an id; 0 where it was never used."""
+        ((newest,),) = self._rows(_GENERATION, run_id, request_id)
+        return cast("int", newest)
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
         """The run's events after `after_seq`, up to the last one committed when this is called."""

@@ -5,7 +5,7 @@ and nobody waits. A closed one is one plain file in rollback mode, readable from
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -19,15 +19,15 @@ from .event_log import BUSY_TIMEOUT_MS, EventLog
 from .location import check_place, locate
 from .move_rows import edges, match
 from .port import LogReader, LogWriter, MoveRow, RunHeader
-from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, RUN_SHIFT, SEQ_MASK
+from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, REQUEST_INDEX, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 from .sql_reader import SqlReader
 from .sql_writer import SqlWriter
+from .wal import WAL_PRAGMAS, WalKeeper
 
 _WRITER_PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
+    *WAL_PRAGMAS,
     "PRAGMA synchronous = NORMAL",  # survives the process; a power cut may cost the last commits
-    "PRAGMA wal_autocheckpoint = 4000",  # pages
 )
 
 
@@ -44,7 +44,9 @@ class SqlStore(EventLog):
         place = locate(url_or_path, read_only=read_only)
         check_place(place, read_only=read_only)
         self._name = place.name
+        self._path = place.path
         self._read_only = read_only
+        self._busy_timeout_ms = busy_timeout_ms
         self._engine = create_engine(
             place.url,
             poolclass=NullPool,
@@ -55,6 +57,7 @@ class SqlStore(EventLog):
         event.listen(self._engine, "begin", _begin_immediately)
         self._writing: Connection | None = None
         self._reading: Connection | None = None
+        self._wal: WalKeeper | None = None
         try:
             with translated(self._name):
                 self._open()
@@ -83,17 +86,21 @@ class SqlStore(EventLog):
             if not is_log(driver, self._name):  # asked again: another process may have made it
                 for statement in CREATE:
                     self._writing.exec_driver_sql(statement)
+            self._writing.exec_driver_sql(REQUEST_INDEX)
             # Changes nothing, but a read-only file refuses it now and not at the first commit.
             self._writing.exec_driver_sql("UPDATE run_log SET run_id = run_id WHERE FALSE")
+        self._wal = WalKeeper(driver, self._path, self._name, self._busy_timeout_ms)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         """A short write transaction; everything or nothing of it is stored."""
-        if self._writing is None:
+        if self._writing is None or self._wal is None:
             why = "it was opened for reading" if self._read_only else "the log is closed"
             raise LogUnavailable(f"{self._name}: nothing can be stored: {why}")
-        with translated(self._name), self._writing.begin():
-            yield self._writing
+        with translated(self._name):
+            with self._writing.begin():
+                yield self._writing
+            self._wal.after_commit()
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Store a new run's header; moves that the file lacks are added to it."""
@@ -118,6 +125,16 @@ class SqlStore(EventLog):
     def reader(self) -> LogReader:
         """A reader on the log's own second connection."""
         return SqlReader(self._name, self._connection_for_reading)
+
+    def generation_lookup(self, run_id: int) -> Callable[[str], int]:
+        """A search in an index."""
+
+        def newest(request_id: str) -> int:
+            return SqlReader(self._name, self._connection_for_reading).generation(
+                run_id, request_id
+            )
+
+        return newest
 
     def _connection_for_reading(self) -> sqlite3.Connection:
         if self._reading is None:

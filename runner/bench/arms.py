@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from rlt_fsm.config import Mode
 from rlt_fsm.errors import ConfigError
+from rlt_fsm.progress_line import Pace
 from rlt_fsm.version import engine_version, revision
 from runner.loading import LoadedModel, resolve_device
 
@@ -164,11 +165,14 @@ def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
     if plan.steps and roofline is not None:
         result.steps.extend(_steps(loaded, roofline, tell))
         keep(result)
-    for repeat in range(plan.repeats):
-        for shape, width, arm in product(plan.shapes, plan.widths, plan.arms):
-            tell(f"repeat {repeat + 1}: {shape}, width {width}, {arm}")
-            result.arms.append(_arm(plan, loaded, shape, width, arm, repeat, roofline, judge))
-            keep(result)
+    runs = list(product(range(plan.repeats), plan.shapes, plan.widths, plan.arms))
+    pace = Pace()
+    for done, (repeat, shape, width, arm) in enumerate(runs):
+        pace.note(done, len(runs))
+        place = f"run {done + 1} of {len(runs)}: repeat {repeat + 1}, {shape}, width {width}"
+        tell(f"{place}, {arm}{pace.text()}")
+        result.arms.append(_arm(plan, loaded, shape, width, arm, repeat, roofline, judge))
+        keep(result)
     return result
 
 

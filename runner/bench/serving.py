@@ -105,7 +105,7 @@ def _prompt_rate(
 ) -> float:
     """Prompt tokens per second where nothing else runs; the second time, when all is compiled."""
     alone = [job._replace(depths=job.depths[:1]) for job in jobs]
-    execution = replace(config.execution, cuda_graphs=False, async_scheduling=False)
+    execution = replace(config.execution, async_scheduling=False)
     plain = replace(config, execution=execution)
     tokens = sum(len(job.prompt) for job in jobs)
     for _ in range(2):

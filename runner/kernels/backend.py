@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from runner.kv_cache import KVCache, Span
@@ -44,12 +45,7 @@ class TritonAttention:
 
     def plan(self, spans: Sequence[Span], padding: int = 0) -> "TritonCall":
         """Count `spans` as written and lay out their rows, with `padding` rows behind them."""
-        self._cache.enqueue(spans)
-        owners = {span.state_row: span.owner for span in spans}
-        assert all(owners[span.state_row] == span.owner for span in spans), "one owner per row"
-        for span in spans:
-            self.tables.put(span.state_row, span.table)
-        rows = self._rows(spans, padding)
+        rows = self._rows(self.columns(spans), padding)
         decodes, tiles = split_rows(spans, every_row_decodes=self._batch_invariant)
         count = sum(end - start for start, end in decodes)
         return TritonCall(
@@ -62,14 +58,26 @@ class TritonAttention:
             return INVARIANT_SPLITS
         return choose_splits(rows, self._cache.geometry.kv_heads, self._processors)
 
-    def _rows(self, spans: Sequence[Span], padding: int) -> PagedRows:
+    def columns(self, spans: Sequence[Span]) -> NDArray[np.int32]:
+        """Count `spans` as written, with their tables in place: slot, plane and position [3, rows]
+        of each of their rows.
+        """
+        self._cache.enqueue(spans)
+        owners = {span.state_row: span.owner for span in spans}
+        assert all(owners[span.state_row] == span.owner for span in spans), "one owner per row"
+        for span in spans:
+            self.tables.put(span.state_row, span.table)
         counts = [span.end - span.start for span in spans]
-        columns = np.zeros((3, sum(counts) + padding), dtype=np.int32)
+        columns = np.empty((3, sum(counts)), dtype=np.int32)
+        columns[0] = np.repeat([span.state_row for span in spans], counts)
+        columns[1] = np.repeat([self._cache.plane(span.depth) for span in spans], counts)
+        columns[2] = np.concatenate([np.arange(span.start, span.end) for span in spans])
+        return columns
+
+    def _rows(self, own: NDArray[np.int32], padding: int) -> PagedRows:
+        columns = np.zeros((3, own.shape[1] + padding), dtype=np.int32)
         columns[0] = -1
-        own = columns[:, : sum(counts)]
-        own[0] = np.repeat([span.state_row for span in spans], counts)
-        own[1] = np.repeat([self._cache.plane(span.depth) for span in spans], counts)
-        own[2] = np.concatenate([np.arange(span.start, span.end) for span in spans])
+        columns[:, : own.shape[1]] = own
         slots, planes, positions = upload(columns, self._cache.device)
         return PagedRows(self.tables.tensor, slots, planes, positions)
 
@@ -135,8 +143,11 @@ def split_rows(
             else:
                 decodes.append((row, row + count))
         else:
-            tiles += [
-                (row + done, min(TILE_ROWS, count - done)) for done in range(0, count, TILE_ROWS)
-            ]
+            tiles += cut_tiles(row, count)
         row += count
     return decodes, tiles
+
+
+def cut_tiles(first: int, count: int) -> list[tuple[int, int]]:
+    """(first row, count) of every tile of `count` rows from `first` on."""
+    return [(first + done, min(TILE_ROWS, count - done)) for done in range(0, count, TILE_ROWS)]

@@ -117,7 +117,7 @@ def survey(root: Path, model: Network) -> Survey:
     needed_ones = needed.keys() - model.optional_tensors
     missing = [name for name in needed if name in needed_ones and name not in homes]
     problems += [
-        f"{root}: tensor {name} is missing ({len(missing)} of {len(needed_ones)} are)"
+        f"{root.name}: tensor {name} is missing ({len(missing)} of {len(needed_ones)} are)"
         for name in missing
     ]
     return Survey(homes, problems)

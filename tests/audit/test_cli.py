@@ -13,7 +13,6 @@ from reseal import Tampered
 from typer.testing import CliRunner, Result
 
 from audit.cli import app
-from audit.commands.common import ProgressLine
 from rlt_fsm import EventLog
 
 
@@ -160,36 +159,3 @@ def test_the_console_script_reports_to_the_shell(real_log: Path, tampered: Tampe
         )
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_progress_is_shown_to_a_person_after_two_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    clock = _Clock()
-    with ProgressLine(clock) as progress:
-        progress(10, 100)
-        assert capsys.readouterr().err == ""
-        clock.now = 2.1
-        progress(50, 100)
-        assert "read 50 of 100 events (50%)" in capsys.readouterr().err
-        clock.now = 2.2
-        progress(60, 100)
-        assert capsys.readouterr().err == ""
-    assert capsys.readouterr().err == "\r\x1b[K"
-
-
-def test_progress_is_not_shown_to_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = _Clock()
-    with ProgressLine(clock) as progress:
-        clock.now = 60
-        progress(50, 100)
-    assert capsys.readouterr().err == ""

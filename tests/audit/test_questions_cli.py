@@ -147,7 +147,7 @@ def test_explain_prints_one_sentence_a_line(crowded: Path) -> None:
         (("state", "--seq", 1, "--step", 1), "--seq and --step both name a place"),
         (("state", "--run", 7), "there is no run 7; its runs: 1"),
         (("timeline", "--request", "aa"), "run 1 has no request 'aa': did you mean a?"),
-        (("explain", "--request", "B"), "run 1 has no request 'B': its 3 ids are like a, b"),
+        (("explain", "--request", "B"), "run 1 has no request 'B': did you mean b?"),
         (("explain", "--request", "b", "--step", 99999), "there is no step 99999"),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_run_of_a_model_is_replayed_without_it(tmp_path: Path) -> None:
     ("setting", "sentence"),
     [
         ("scheduler.mode=mixd", "scheduler.mode='mixd': expected one of 'mixed', 'no_refill'"),
-        ("scheduler.mod=mixed", "--set scheduler.mod: no such field; known: "),
+        ("scheduler.mod=mixed", "--set scheduler.mod: no such field: did you mean scheduler.mode"),
         ("scheduler.mode=mixed", "scheduler.mode='mixed' needs split prefill"),
         ("scheduler.mode", "--set scheduler.mode: must be SECTION.FIELD=VALUE"),
         ("scheduler.max_num_seqs=0", "scheduler.max_num_seqs=0: must be a whole number"),

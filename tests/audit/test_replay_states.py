@@ -141,7 +141,7 @@ def test_a_place_that_is_not_there_is_refused_in_a_sentence(real_log: Path) -> N
 def test_one_place_is_asked_for(real_log: Path) -> None:
     with audit.replay(real_log) as replay:
         for both in ({}, {"seq": 1, "step": 1}):
-            with pytest.raises(TypeError, match="either seq or step"):
+            with pytest.raises(LogError, match="give one of the two"):
                 replay.at(**both)
 
 

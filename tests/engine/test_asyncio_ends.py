@@ -224,7 +224,7 @@ def test_a_front_belongs_to_one_loop():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_unread": 0}, "max_unread=0: must be at least 1"),
+        ({"max_unread": 0}, "max_unread=0: must be a whole number of 1 or more"),
         ({"when_full": "drop"}, "when_full='drop': must be one of merge, wait"),
     ],
 )

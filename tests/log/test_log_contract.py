@@ -344,3 +344,14 @@ def test_a_step_is_found_by_its_number_or_the_next_lower_one(log):
     found = [reader.step_at(writer.run_id, step) for step in (-1, 0, 2, 3, 4, 2**62)]
     assert found == [None, rows[0], rows[0], rows[1], rows[2], rows[2]]
     assert reader.step_at(writer.run_id + 1, 4) is None
+
+
+def test_a_log_that_finds_ids_knows_the_newest_generation_of_each_in_its_run(log):
+    writer, other = log.begin_run(HEADER), log.begin_run(HEADER)
+    writer.write([], REQUESTS)
+    writer.commit()
+    newest = log.generation_lookup(writer.run_id)
+    if newest is not None:
+        assert [newest(name) for name in ("a", "b", "c", "")] == [2, 1, 0, 0]
+    elsewhere = log.generation_lookup(other.run_id)
+    assert elsewhere is None or elsewhere("a") == 0

@@ -4,8 +4,11 @@ import json
 import math
 
 import pytest
+import torch
 
+from rlt_fsm.config import CacheConfig
 from rlt_fsm.errors import CheckpointError
+from runner.kv_layout import geometry_of
 from runner.models.architectures import read_config
 from runner.models.huginn_config import FIXED_VALUES, HuginnConfig
 
@@ -60,6 +63,12 @@ def test_the_published_configuration_is_read():
     assert (shape.context, shape.vocab_size, shape.eos_token_ids) == (4096, 65536, (65505,))
     assert shape.is_seeded
     assert math.isclose(config.state_std * config.embed_scale, math.sqrt(2 / 5))
+
+
+def test_its_kv_is_84480_bytes_in_each_of_33_planes():
+    geometry = geometry_of(HuginnConfig.from_json(PUBLISHED).shape, CacheConfig(), torch.bfloat16)
+    assert geometry.planes == 33
+    assert geometry.bytes_per_block == 16 * 84_480
 
 
 def test_what_is_written_is_read_back_equal():

@@ -7,6 +7,7 @@ after the other is run to its end (`serial`).
 from dataclasses import dataclass, field
 
 import torch
+from msgspec.structs import replace
 
 from rlt_fsm.batch import Batch, RequestSpec, Row
 from rlt_fsm.config import CacheConfig, EngineConfig, ExecutionConfig, SchedulerConfig
@@ -29,13 +30,14 @@ TINY = OuroConfig(
 )
 
 
-def tiny_model(*, seed=0, gate_bias=None, dtype=torch.float32):
+def tiny_model(*, seed=0, gate_bias=None, dtype=torch.float32, context=None):
     """A random model; with `gate_bias` its gate says the same after every loop.
 
     Larger weights would amplify the last bit of fp32 into other tokens within a few loops.
     """
     torch.manual_seed(seed)
-    model = OuroModel(TINY).requires_grad_(requires_grad=False).eval()
+    config = TINY if context is None else replace(TINY, max_position_embeddings=context)
+    model = OuroModel(config).requires_grad_(requires_grad=False).eval()
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.uniform_(0.5, 1.5)
@@ -44,7 +46,7 @@ def tiny_model(*, seed=0, gate_bias=None, dtype=torch.float32):
     if gate_bias is not None:
         model.model.early_exit_gate.weight.zero_()
         model.model.early_exit_gate.bias.fill_(gate_bias)
-    return LoadedModel("tiny", TINY, model.to(dtype))
+    return LoadedModel("tiny", config, model.to(dtype))
 
 
 def dense_config(loaded):

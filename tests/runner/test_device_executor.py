@@ -11,6 +11,7 @@ from rlt_fsm import Engine, EngineConfig, SamplingParams
 from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
 from runner.kernels import twins
 from runner.kernels.backend import TritonAttention
+from runner.prompt_loop import PromptLoop
 from runner.torch_runner import TorchRunner
 
 PROMPTS = {"a": [5, 9, 2, 33, 17], "b": [7], "c": [1, 50, 3]}
@@ -54,6 +55,46 @@ def test_tokens_depths_and_logprobs_are_those_of_the_general_way(
     got, logprobs = served(how, layout=layout, batch_invariant=batch_invariant)
     assert got == expected
     assert logprobs == [pytest.approx(own, abs=1e-4) for own in expected_logprobs]
+
+
+def test_prompts_of_several_tiles_are_what_they_are_alone_whatever_padding_is_behind_them(
+    fused, monkeypatch
+):
+    generator = torch.Generator().manual_seed(7)
+    prompts = [
+        torch.randint(1, 60, (length,), generator=generator).tolist() for length in (150, 64, 2, 65)
+    ]
+
+    def run():
+        config = EngineConfig(
+            scheduler=SchedulerConfig(max_num_batched_tokens=400, prefill_chunk_size=130),
+            cache=CacheConfig(num_blocks=512, block_size=4),
+        )
+        ends = {}
+        model = tiny_model(seed=2, context=256)
+        with Engine(TorchRunner(model), config) as engine:
+            for place, prompt in enumerate(prompts):
+                params = SamplingParams(max_tokens=3, min_loops=1, exit_threshold=0.7, logprobs=0)
+                engine.add_request(str(place), prompt, params)
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    ends[output.request_id] = output
+        tokens = {name: (end.token_ids, end.exit_depths) for name, end in ends.items()}
+        return tokens, [logprob for name in sorted(ends) for logprob in ends[name].logprobs]
+
+    tokens, logprobs = run()
+    expected = tokens, pytest.approx(logprobs, abs=1e-4)
+    fused()
+    assert run() == expected
+    plain, sizes = PromptLoop.run, []
+
+    def run_padded(self, hidden, spans, rows, launch):
+        sizes.append((rows, self.most))
+        return plain(self, hidden, spans, self.most, launch)
+
+    monkeypatch.setattr(PromptLoop, "run", run_padded)
+    assert run() == expected
+    assert any(rows < most for rows, most in sizes), "some launches were padded"
 
 
 def test_fused_weights_are_the_models_own_and_survive_a_second_start(fused):

@@ -21,10 +21,16 @@ def test_half_of_a_surrogate_pair_is_no_text():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"model": None}, "model=None: give 'demo', a folder or a hub id"),
+        ({"model": None}, "model=None: must be a path: give 'demo', a folder or a hub id"),
         ({"model": ""}, "model=''"),
-        ({"model": "demo", "max_model_len": "x"}, "max_model_len='x': must be in"),
-        ({"model": "demo", "max_model_len": True}, "max_model_len=True: must be in"),
+        (
+            {"model": "demo", "max_model_len": "x"},
+            "max_model_len='x': must be a whole number from 1 to 128",
+        ),
+        (
+            {"model": "demo", "max_model_len": True},
+            "max_model_len=True: must be a whole",
+        ),
         ({"model": "demo", "db": 5}, "the log's path is 5"),
         ({"model": "demo", "config": {}}, "must be an EngineConfig"),
     ],

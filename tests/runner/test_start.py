@@ -1,5 +1,7 @@
 """What a start takes and says: the plan of the memory, the sizes of graphs, and refusals."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 import torch
@@ -7,7 +9,7 @@ from driving import Driver, small_config, tiny_model
 
 from rlt_fsm.config import CacheConfig, EngineConfig, ExecutionConfig, SchedulerConfig
 from rlt_fsm.errors import ConfigError
-from runner.cuda_graphs import DecodeGraphs, bucket_sizes
+from runner.cuda_graphs import StepGraphs, bucket_sizes, captured_steps, prompt_sizes
 from runner.memory_plan import MemoryPlan, Working, working_memory
 from runner.torch_runner import TorchRunner
 
@@ -72,8 +74,30 @@ def test_graphs_without_a_gpu_are_refused_with_what_to_do():
 
 
 def test_a_batch_takes_the_least_captured_bucket_that_holds_it():
-    graphs = DecodeGraphs([4, 1, 2], torch.device("cpu"))
+    graphs = StepGraphs([4, 1, 2], torch.device("cpu"))
     graphs._graphs = dict.fromkeys([("coda", 1), ("coda", 4)])
     assert [graphs.bucket("coda", rows) for rows in (1, 2, 3, 4, 5)] == [1, None, 4, 4, None]
     assert graphs.bucket("prelude", 1) is None
     assert not graphs.replay("prelude", 1)
+
+
+@pytest.mark.parametrize("most", [1, 40, 64, 65, 300, 512, 2048, 5000])
+def test_every_prompt_has_a_captured_size_that_wastes_little(most):
+    sizes = prompt_sizes(most)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == most
+    assert all(later <= first * 2 for first, later in pairwise(sizes))
+    assert all(later <= first * 1.25 for first, later in pairwise(sizes) if first >= 256)
+
+
+def test_graphs_are_counted_for_decode_steps_and_prompts():
+    limits = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64)
+
+    def counted(**execution):
+        return captured_steps(
+            EngineConfig(scheduler=limits, execution=ExecutionConfig(**execution))
+        )
+
+    assert counted(cuda_graphs=False) == 0
+    assert counted(cuda_graphs=True) == 3 * len([1, 2, 4]) + len([64])
+    assert counted(cuda_graphs=True, batch_invariant=True) == 3 * len([1, 2, 4])
