@@ -74,6 +74,7 @@ class TorchRunner:
         self._max_model_len = resolve_context(max_model_len, self._shape.context)
         self._progress = progress
         self.memory_plan: MemoryPlan | None = None
+        self.fallback: str | None = None
         self._on: _Device | None = None
         self._offloaded: dict[Owner, Pages] = {}
         self._pending: deque[Pending] = deque()
@@ -85,6 +86,7 @@ class TorchRunner:
             ConfigError: something that does not run here, or a pool that does not fit.
         """
         self.close()
+        self.fallback = None
         execution = config.execution
         backend = self._backend(config)
         if execution.cuda_graphs and backend != "triton":
@@ -258,6 +260,7 @@ class TorchRunner:
         try:
             executor.capture(self._progress)
         except torch.OutOfMemoryError as error:
+            self.fallback = "no-cuda-graphs cause=out-of-memory"
             logger().warning("no cuda graphs", reason="out-of-memory", error=str(error))
             torch.cuda.empty_cache()
             return False

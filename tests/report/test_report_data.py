@@ -162,7 +162,7 @@ def test_lanes_show_a_row_of_a_batch_where_there_is_one(both):
     told, asked = both
     page = told.page
     rows = asked("""select b.step, r.request_id, r.work, r.replay from batch_row r
-        join batch b using (run_id, ticket)""")
+        join batch b using (run_id, ticket)""")[::5]
     shown = page.evaluate(
         """(rows) => { const run = report.runs[0];
             return rows.map(([step, name]) => run.kinds[run.kindAt(run.requestNames.indexOf(name),

@@ -16,7 +16,6 @@ class Chart {
     this.element.append(this.canvas);
     host.append(this.element);
     this.listen();
-    this.load();
   }
 
   load() {
@@ -192,16 +191,22 @@ function pointing(canvas, view, tell, click = () => {}) {
 
 const one = (name, paint, values) => ({ name, paint, values });
 
-// Rows (or tokens) of each step's batches by work.
-function composition(run, isTokens) {
-  const values = run.keys.map(() => new Float64Array(run.columns));
-  const numberOf = new Map(run.keys.map((key, i) => [run.names.indexOf(key), i]));
+// Rows and tokens of each step's batches by work, counted once.
+function composition(run) {
+  if (run.composition) return run.composition;
+  const rows = run.keys.map(() => new Uint32Array(run.columns));
+  const tokens = run.keys.map(() => new Uint32Array(run.columns));
+  const numberOf = run.names.map((name) => run.keys.indexOf(name));
   const { batch, work, count, length } = run.rows;
+  const { column } = run.batches;
   for (let i = 0; i < length; i += 1) {
-    const key = numberOf.get(work[i]);
-    if (key !== undefined) values[key][run.batches.column[batch[i]]] += isTokens ? count[i] : 1;
+    const key = numberOf[work[i]];
+    if (key < 0) continue;
+    rows[key][column[batch[i]]] += 1;
+    tokens[key][column[batch[i]]] += count[i];
   }
-  return byKey(run, values);
+  run.composition = { rows, tokens };
+  return run.composition;
 }
 
 const byKey = (run, values) =>
@@ -251,6 +256,10 @@ const CHARTS = [
   },
 ];
 const BATCH_CHARTS = [
-  { title: "Batches", unit: "rows by work", series: (run) => composition(run, false) },
-  { title: "Batches", unit: "tokens by work", series: (run) => composition(run, true) },
+  { title: "Batches", unit: "rows by work", series: (run) => byKey(run, composition(run).rows) },
+  {
+    title: "Batches",
+    unit: "tokens by work",
+    series: (run) => byKey(run, composition(run).tokens),
+  },
 ];

@@ -10,12 +10,19 @@ const ARRAYS = {
   float64: Float64Array,
 };
 const PER_REQUEST = ["lanes", "machines", "rows", "outputs", "notes"];
-const ROUNDS_PER_FRAME = 4;
 
 async function inflated(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const bytes = Uint8Array.fromBase64?.(text) ?? decodedByHand(text);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Response(stream).arrayBuffer();
+}
+
+// For browsers that have no fromBase64 yet.
+function decodedByHand(text) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  return bytes;
 }
 
 async function unpacked(packed) {
@@ -26,14 +33,14 @@ async function unpacked(packed) {
     const kind = ARRAYS[column.type];
     const end = at + packed.length * kind.BYTES_PER_ELEMENT;
     const told = new kind(buffer.slice(at, end));
-    table[column.name] = column.is_delta ? summed(told) : told;
+    table[column.name] = column.is_delta ? summed(told, column.is_wide) : told;
     at = end;
   }
   return table;
 }
 
-function summed(differences) {
-  const values = new Float64Array(differences.length);
+function summed(differences, isWide) {
+  const values = new (isWide ? Float64Array : Int32Array)(differences.length);
   let sum = 0;
   for (let i = 0; i < differences.length; i += 1) {
     sum += differences[i];

@@ -14,7 +14,6 @@ class Lanes {
     this.canvas = scroller.querySelector("canvas");
     this.sizer = scroller.querySelector(".sizer");
     this.listen();
-    this.load();
   }
 
   load() {
@@ -49,7 +48,6 @@ class Lanes {
     this.at = Math.max(0, this.shown.indexOf(this.view.request));
     this.sizer.style.height = `${Math.max(1, this.shown.length) * LANE}px`;
     this.scroller.style.height = `${Math.min(26, Math.max(2, this.shown.length)) * LANE + 2}px`;
-    this.draw();
   }
 
   listen() {

@@ -4,13 +4,16 @@
 const TRACK = 22;
 const TRACKS = ["status", "slot", "KV", "work", "ticket", "outputs", "events"];
 const LABEL_FROM = 26; // pixels of a step from which on it is labelled
-const CALM = { WAITING: "waiting-strong", ACTIVE: "used", HELD: "used", RESIDENT: "used" };
+const NOTHING = new Set(["NULL", "FREE", "NONE"]); // states that leave their track empty
 const TONES = {
-  ...CALM,
-  FINISHED: "ended",
-  RECEIVING: "receiving",
-  TRANSFERRING: "transferring",
-  OFFLOADED: "offloaded",
+  WAITING: "--kind-waiting-strong",
+  ACTIVE: "--used",
+  HELD: "--used",
+  RESIDENT: "--used",
+  FINISHED: "--kind-ended",
+  RECEIVING: "--kind-receiving",
+  TRANSFERRING: "--kind-transferring",
+  OFFLOADED: "--kind-offloaded",
 };
 
 class Life {
@@ -85,12 +88,8 @@ class Life {
       const left = Math.max(GUTTER, xOf(view, plot, column[i]));
       const right = Math.min(GUTTER + plot, xOf(view, plot, until));
       i = next;
-      if (right <= left || ["NULL", "FREE", "NONE"].includes(state)) continue;
-      context.fillStyle = colour(
-        state in CALM
-          ? `--${CALM[state] === "used" ? "used" : `kind-${CALM[state]}`}`
-          : `--kind-${TONES[state] ?? "queued"}`,
-      );
+      if (right <= left || NOTHING.has(state)) continue;
+      context.fillStyle = colour(TONES[state] ?? "--kind-queued");
       context.fillRect(left, top + TRACK - 6, right - left, 3);
       context.fillStyle = paint.text;
       context.textAlign = "left";

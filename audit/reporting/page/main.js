@@ -34,6 +34,7 @@ function start(runs) {
   const sides = twins && new Sides(twins, runs);
   const page = { view, charts, lanes, life, panels, sides };
   const redraw = onceAFrame(() => drawAll(page));
+  page.redraw = redraw;
   view.addEventListener("change", redraw);
   new ResizeObserver(redraw).observe(byId("over-time"));
   for (const query of ["(prefers-color-scheme: dark)", "print"]) {
@@ -108,6 +109,7 @@ function controls(page, runs) {
     page.panels.requests.show(page.lanes.shown);
     byId("filter-count").textContent =
       `${shownNumber(page.lanes.shown.length)} of ${counted(view.run.requests.length, "request")}`;
+    page.redraw();
   };
   page.filter = filter;
   byId("filter").addEventListener("input", filter);

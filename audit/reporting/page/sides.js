@@ -17,6 +17,7 @@ class Sides {
       const at = runs[i].columnOf(step);
       view.setRange(at - AROUND / 2, at + AROUND / 2);
       view.setCursor(at, { reveal: false });
+      lanes.load();
       lanes.only(alive(runs[i], step));
       view.request = runs[i].requestNames.indexOf(request);
       lanes.goTo(view.request);
