@@ -159,7 +159,7 @@ def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
     bandwidth = copy_bandwidth(device) if is_cuda else None
     roofline = None
     if bandwidth is not None:
-        roofline = roofline_of(loaded.config, loaded.model.lm_head.weight.dtype, bandwidth)
+        roofline = roofline_of(loaded.as_ouro().config, loaded.dtype, bandwidth)
     result = BenchResult(
         card=torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
         torch=str(torch.__version__),
@@ -225,7 +225,7 @@ def _arm(
     )  # fmt: skip
     if arm in DENSE_ARMS:
         with torch.inference_mode():
-            seconds, decoding = run_dense(loaded.model, jobs, width, graphed=DENSE_ARMS[arm])
+            seconds, decoding = run_dense(loaded.as_ouro(), jobs, width, graphed=DENSE_ARMS[arm])
         return replace(
             own,
             seconds=seconds,
@@ -233,7 +233,7 @@ def _arm(
             decode_tokens_per_second=(tokens - len(jobs)) / decoding,
         )
     how = ENGINE_ARMS[arm]
-    is_cuda = loaded.model.lm_head.weight.device.type == "cuda"
+    is_cuda = loaded.device.type == "cuda"
     config = arm_config(
         width,
         mode=how.mode,
