@@ -78,7 +78,7 @@ class Engine:
     ) -> None:
         self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
-        self._state, self._writer = state, writer
+        self._state, self._writer, self._verdicts = state, writer, verdicts
         lookup = log.generation_lookup(writer.run_id)
         if lookup is not None and self.config.execution.durability != "off":
             state.generations.leave_to(lookup)

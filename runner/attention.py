@@ -21,7 +21,7 @@ from rlt_fsm.errors import ConfigError
 
 from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, Slots, Span
-from .models.ouro import Attend
+from .models.parts import Attend
 
 # Pages of one group are gathered into one tensor; larger groups are split to bound its size.
 MAX_GATHERED_BYTES: Final = 256 * 2**20
