@@ -58,10 +58,11 @@ class LLM:
         show_progress: bool = True,
     ) -> None:
         yes_or_no("show_progress", show_progress)
-        loaded = load_model(model, device, dtype)
+        reading = bar("read", "megabyte") if show_progress else silent
+        loaded = load_model(model, device, dtype, reading)
         assert loaded.folder is not None
         self.tokenizer: Tokenizer | None = load_tokenizer(loaded.folder)
-        progress = bar("capturing graphs") if show_progress else silent
+        progress = bar("captured", "graph") if show_progress else silent
         runner = TorchRunner(loaded, max_model_len=max_model_len, progress=progress)
         self._log = EventLog.memory() if db is None else EventLog.open(db)
         try:

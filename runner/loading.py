@@ -12,6 +12,7 @@ from .hub import find_model, name_of
 from .models.architectures import ModelConfig, Network
 from .models.ouro import OuroModel
 from .models.weights import load_checkpoint
+from .progress import Progress, silent
 
 DTYPES: Final = {
     "float32": torch.float32,
@@ -44,8 +45,12 @@ class LoadedModel(NamedTuple):
         return self.model
 
 
-def load_model(model: str | Path, device: str, dtype: str) -> LoadedModel:
+def load_model(
+    model: str | Path, device: str, dtype: str, progress: Progress = silent
+) -> LoadedModel:
     """Read `demo`, a local folder, or a hub id, onto a device.
+
+    `progress` hears of the megabytes as they are read.
 
     Raises:
         CheckpointError: there is no such model, or it cannot be used.
@@ -54,7 +59,7 @@ def load_model(model: str | Path, device: str, dtype: str) -> LoadedModel:
     place = resolve_device(device)
     number = resolve_dtype(dtype, place)
     folder = find_model(model)
-    config, network = load_checkpoint(folder, number, place)
+    config, network = load_checkpoint(folder, number, place, progress)
     return LoadedModel(name_of(model, folder), config, network, folder)
 
 

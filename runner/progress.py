@@ -7,12 +7,12 @@ from rlt_fsm.progress_line import ProgressLine
 Progress = Callable[[int, int], None]
 
 
-def bar(label: str) -> Progress:
-    """Shows (done, total) as a bar, and takes it away at the end."""
+def bar(verb: str, unit: str) -> Progress:
+    """Shows (done, total) as a bar with rate and time left, and takes it away at the end."""
     line = ProgressLine()
 
     def show(done: int, total: int) -> None:
-        line.count(done, total, label, "graph")
+        line.count(done, total, verb, unit)
         if done == total:
             line.clear()
 

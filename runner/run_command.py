@@ -144,7 +144,8 @@ def _torch(workload: Workload, line: ProgressLine) -> _Backend:
     from .text import load_tokenizer  # noqa: PLC0415  # the same
     from .torch_runner import TorchRunner  # noqa: PLC0415  # the same
 
-    loaded = load_model(workload.model, "auto", "auto")
+    reading = bar("read", "megabyte") if line.is_watched else silent
+    loaded = load_model(workload.model, "auto", "auto", reading)
     tokenizer = None if loaded.folder is None else load_tokenizer(loaded.folder)
     fitted = replace(
         workload,
@@ -152,7 +153,7 @@ def _torch(workload: Workload, line: ProgressLine) -> _Backend:
         max_model_len=loaded.config.shape.context,
     )
     decode = None if tokenizer is None else tokenizer.decode
-    progress = bar("capturing graphs") if line.is_watched else silent
+    progress = bar("captured", "graph") if line.is_watched else silent
     return _Backend(TorchRunner(loaded, progress=progress), None, fitted, decode)
 
 

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from rlt_fsm.errors import CheckpointError
 
+from ..progress import Progress, silent
 from .architectures import ModelConfig, Network, make_network, read_config
 from .config_rules import read_json_object
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+MEGABYTE = 10**6
 FLOAT_DTYPES = frozenset({"F16", "BF16", "F32", "F64"})  # as safetensors spells them
 
 
@@ -44,8 +46,11 @@ def load_checkpoint(
     folder: str | Path,
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
+    progress: Progress = silent,
 ) -> tuple[ModelConfig, Network]:
     """Read a folder into a model on `device` in `dtype`, in evaluation mode, without gradients.
+
+    `progress` hears of the megabytes as they are read.
 
     Raises:
         CheckpointError: no such folder or file, a configuration that cannot be honoured, or tensors
@@ -56,7 +61,7 @@ def load_checkpoint(
     if problems:
         raise CheckpointError(problems[0])
     model = model.to_empty(device=device).requires_grad_(requires_grad=False).eval()
-    _fill(model, homes)
+    _fill(model, homes, progress)
     return config, model
 
 
@@ -191,14 +196,15 @@ def _headers(path: Path) -> Iterator[Stored]:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
 
 
-def _fill(model: Network, homes: Mapping[str, Path]) -> None:
+def _fill(model: Network, homes: Mapping[str, Path], progress: Progress) -> None:
     """Copy every tensor into the model, one file at a time; casts and moves on the way.
 
     Raises:
         CheckpointError: a tensor differs from the one that it is tied to.
     """
     tied = model.tied_tensors
-    _copy(model.state_dict(), {name: home for name, home in homes.items() if name not in tied})
+    own = {name: home for name, home in homes.items() if name not in tied}
+    _copy(model.state_dict(), own, progress)
     for name in homes.keys() & tied.keys():
         source = model.state_dict()[tied[name]]
         copy = torch.empty_like(source)
@@ -210,8 +216,13 @@ def _fill(model: Network, homes: Mapping[str, Path]) -> None:
             )
 
 
-def _copy(targets: Mapping[str, Tensor], homes: Mapping[str, Path]) -> None:
+def _copy(
+    targets: Mapping[str, Tensor], homes: Mapping[str, Path], progress: Progress = silent
+) -> None:
+    done, total = 0, sum(targets[name].nbytes for name in homes)
     for path in sorted(set(homes.values())):
         with safe_open(path, framework="pt") as file:
             for name in (name for name, home in homes.items() if home == path):
                 targets[name].copy_(file.get_tensor(name))
+                done += targets[name].nbytes
+                progress(done // MEGABYTE, total // MEGABYTE)

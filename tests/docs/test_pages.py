@@ -61,6 +61,11 @@ def test_every_block_is_run_or_says_why_not(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_no_page_shows_a_traceback(page):
+    assert "Traceback (most recent" not in text_of(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_file_that_is_named_is_there(page):
     named = PATH_IN_CODE.findall(text_of(page))
     assert [name for name in named if not (ROOT / name).exists()] == []

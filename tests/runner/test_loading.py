@@ -45,3 +45,12 @@ def test_a_cuda_device_that_is_not_there_is_refused_with_their_number():
 def test_auto_takes_cuda_where_there_is_one():
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert loading.resolve_device("auto").type == expected
+
+
+def test_reading_tells_how_many_megabytes_of_how_many_are_there():
+    told = []
+    loading.load_model("demo", "cpu", "float32", lambda done, total: told.append((done, total)))
+    (total,) = {total for _, total in told}
+    counts = [done for done, _ in told]
+    assert counts == sorted(counts)
+    assert counts[-1] == total > 1
