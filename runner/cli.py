@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from rlt_fsm import oplog
 from rlt_fsm.command_output import guarded_stdout
 from rlt_fsm.config import EngineConfig, override
 from rlt_fsm.errors import RltError
@@ -28,6 +29,8 @@ from .run_options import (
     Database,
     ExitThreshold,
     Json,
+    LogFormat,
+    LogLevel,
     MaxLoops,
     MaxTokens,
     MinLoops,
@@ -37,6 +40,7 @@ from .run_options import (
     Quiet,
     Seed,
     Settings,
+    SlowStep,
     Temperature,
     TopK,
     TopP,
@@ -107,6 +111,9 @@ def run(
     min_loops: MinLoops = None,
     max_loops: MaxLoops = None,
     exit_threshold: ExitThreshold = None,
+    log_level: LogLevel = oplog.Level.WARNING,
+    log_format: LogFormat = oplog.Format.CONSOLE,
+    slow_step_ms: SlowStep = 5000,
 ) -> None:
     """Run prompts or a workload, log every event, and audit the log.
 
@@ -124,7 +131,7 @@ def run(
     }
     given = {name: value for name, value in sampling.items() if value is not None}
     line = StatusLine(is_wanted=not quiet)
-    log_to_stderr("warning", line)
+    _log_as(oplog.Settings(level=log_level, format=log_format, slow_step_ms=slow_step_ms), line)
     with mistakes_as_sentences("the log keeps what happened"), line:
         if ":memory:" in db or db == "sqlite://":
             raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
@@ -132,13 +139,29 @@ def run(
             _refuse_beside_workload(prompt, given)
             ran = _run_file(workload, model, settings or [], db, line)
         else:
-            params = replace(SamplingParams(), **given)
             config = override(EngineConfig(), settings_of(settings or []))
-            prompts = prompt or list(DEMO_PROMPTS)
-            ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
+            ran = _run_texts(prompt, model, given, config, db, line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
     raise typer.Exit(_status(ran, has_expectations=workload is not None))
+
+
+def _log_as(settings: oplog.Settings, line: StatusLine) -> None:
+    oplog.choose(settings)
+    log_to_stderr(settings.level, line, form=settings.format)
+
+
+def _run_texts(
+    texts: list[str] | None,
+    model: str | None,
+    sampling: Mapping[str, object],
+    config: EngineConfig,
+    db: str,
+    line: StatusLine,
+) -> Ran:
+    params = replace(SamplingParams(), **sampling)
+    texts = texts or list(DEMO_PROMPTS)
+    return run_prompts(model or "demo", texts, params, config, db=db, line=line)
 
 
 def _run_file(path: str, model: str | None, settings: list[str], db: str, line: StatusLine) -> Ran:

@@ -17,6 +17,7 @@ import structlog
 import typer
 
 from rlt_fsm.errors import ConfigError, RltError
+from rlt_fsm.oplog import Format, renderer
 
 OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 SHOW_PROGRESS_AFTER_S = 2.0
@@ -48,7 +49,9 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def log_to_stderr(level: str, line: "StatusLine | None" = None) -> None:
+def log_to_stderr(
+    level: str, line: "StatusLine | None" = None, *, form: Format = Format.CONSOLE
+) -> None:
     """Log lines of `level` and worse, one each: results are on stdout and in the event log.
 
     A status line makes room for them. They are coloured on a terminal, unless NO_COLOR is set.
@@ -67,7 +70,7 @@ def log_to_stderr(level: str, line: "StatusLine | None" = None) -> None:
             structlog.processors.add_log_level,
             _error_in_one_line,
             make_room,
-            structlog.dev.ConsoleRenderer(colors=has_colors),
+            *renderer(form, has_colors=has_colors),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
