@@ -13,18 +13,15 @@ from msgspec.structs import replace
 
 from rlt_fsm import oplog
 from rlt_fsm.command_output import guarded_stdout
-from rlt_fsm.config import EngineConfig, override
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
-from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import FinishReason
 from rlt_fsm.version import engine_version
-from rlt_fsm.workload import load
 
 from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
 from .model_command import model_app
-from .run_command import DEMO_PROMPTS, run_prompts, run_workload
+from .run_command import run_file, run_texts
 from .run_options import (
     Database,
     ExitThreshold,
@@ -55,6 +52,7 @@ from .terminal import (
     NO,
     OK,
     StatusLine,
+    log_as,
     log_to_stderr,
     mistakes_as_sentences,
     seed_range,
@@ -131,44 +129,23 @@ def run(
     }
     given = {name: value for name, value in sampling.items() if value is not None}
     line = StatusLine(is_wanted=not quiet)
-    _log_as(oplog.Settings(level=log_level, format=log_format, slow_step_ms=slow_step_ms), line)
+    log_as(oplog.Settings(level=log_level, format=log_format, slow_step_ms=slow_step_ms), line)
     with mistakes_as_sentences("the log keeps what happened"), line:
-        if ":memory:" in db or db == "sqlite://":
-            raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
+        _refuse_memory(db)
+        changes = settings_of(settings or [])
         if workload is not None:
             _refuse_beside_workload(prompt, given)
-            ran = _run_file(workload, model, settings or [], db, line)
+            ran = run_file(workload, model, changes, db=db, line=line)
         else:
-            config = override(EngineConfig(), settings_of(settings or []))
-            ran = _run_texts(prompt, model, given, config, db, line)
+            ran = run_texts(prompt, model, given, changes, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
     typer.echo(as_json(ran) if json else as_text(ran, audit_line))
     raise typer.Exit(_status(ran, has_expectations=workload is not None))
 
 
-def _log_as(settings: oplog.Settings, line: StatusLine) -> None:
-    oplog.choose(settings)
-    log_to_stderr(settings.level, line, form=settings.format)
-
-
-def _run_texts(
-    texts: list[str] | None,
-    model: str | None,
-    sampling: Mapping[str, object],
-    config: EngineConfig,
-    db: str,
-    line: StatusLine,
-) -> Ran:
-    params = replace(SamplingParams(), **sampling)
-    texts = texts or list(DEMO_PROMPTS)
-    return run_prompts(model or "demo", texts, params, config, db=db, line=line)
-
-
-def _run_file(path: str, model: str | None, settings: list[str], db: str, line: StatusLine) -> Ran:
-    loaded = load(path)
-    config = override(loaded.config, settings_of(settings))
-    loaded = replace(loaded, config=config, model=model or loaded.model)
-    return run_workload(loaded, db=db, line=line)
+def _refuse_memory(db: str) -> None:
+    if ":memory:" in db or db == "sqlite://":
+        raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
 
 
 def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ import structlog
 import typer
 
 from rlt_fsm.errors import ConfigError, RltError
-from rlt_fsm.oplog import Format, renderer
+from rlt_fsm.oplog import Format, Settings, choose, renderer
 
 OK, NO, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 SHOW_PROGRESS_AFTER_S = 2.0
@@ -47,6 +47,12 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
             raise ConfigError(f"--set {pair}: must be SECTION.FIELD=VALUE")
         settings[path.strip()] = value.strip()
     return settings
+
+
+def log_as(settings: Settings, line: "StatusLine | None" = None) -> None:
+    """Take what the command line says of the operational log."""
+    choose(settings)
+    log_to_stderr(settings.level, line, form=settings.format)
 
 
 def log_to_stderr(
