@@ -40,6 +40,22 @@ class BlockLedger:
         return sum(1 for block in self._prefix if block not in self._references)
 
     @property
+    def prefix_blocks(self) -> list[int]:
+        """Blocks that the prefix cache keeps, by id."""
+        return sorted(self._prefix)
+
+    def keep_prefixes(self, blocks: Iterable[int]) -> None:
+        """Go on with a prefix cache that keeps these."""
+        self._prefix.update(blocks)
+
+    def hold(self, ref: int, blocks: Iterable[int]) -> None:
+        """Go on with a request that references these."""
+        for block in blocks:
+            self.owned[ref].add(block)
+            self._references[block] = self._references.get(block, 0) + 1
+        self._set_tokens(ref)
+
+    @property
     def free(self) -> int:
         """Blocks that anyone may take; 0 where the pool's size is unknown."""
         return (self.num_blocks or 0) - self.referenced - self.prefix_only

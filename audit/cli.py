@@ -9,11 +9,14 @@ from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.log.port import EventStore
 
 from .commands import (
+    archive,
     compare,
     diff,
     explain,
     export,
+    join,
     replay,
+    report,
     shrink,
     state,
     timeline,
@@ -37,6 +40,13 @@ def _redriver(source: EventStore, run_id: int, settings: Mapping[str, str]) -> r
     return Redrive(source, run_id, settings)
 
 
+def _engine_state(log: EventStore, run_id: int, seq: int) -> str:
+    from rlt_fsm.checkpoint import to_json  # noqa: PLC0415  # no engine where none is asked
+    from rlt_fsm.replay import fold  # noqa: PLC0415  # the same
+
+    return to_json(fold(log, run_id, until_seq=seq))
+
+
 def _runs() -> shrink.Runs:
     from runner.sim_runs import SimRuns  # noqa: PLC0415  # no engine where none is driven
     from runner.terminal import log_to_stderr  # noqa: PLC0415  # the same
@@ -45,7 +55,8 @@ def _runs() -> shrink.Runs:
     return SimRuns()
 
 
-for command in (verify, watch, state, timeline, explain, diff, compare, export):
+for command in (verify, watch, state, timeline, explain, diff, compare, export, join, report):
     command.register(app)
 replay.register(app, _redriver)
+archive.register(app, _engine_state)
 shrink.register(app, _runs)

@@ -12,8 +12,9 @@ from rlt_fsm.log.presence import holds_something
 from .findings import Finding
 from .reader import Log, RunLog, open_log
 from .recount import Step
+from .report import Report, RunReport
+from .run_pass import Pass
 from .steps import ends_run, in_order, is_cut_off, is_whole
-from .verify import Pass, Report, RunReport
 
 Found = Callable[[Finding], None]
 
@@ -76,7 +77,7 @@ class Follower:
         if self._run is None or self._pass is None:
             with open_log(self._path) as log:
                 if self._number is not None:
-                    log.run(self._number)
+                    log.run(self._number, from_checkpoint=True)
             return _report(self._path, [])
         left, self._left = self._left, None
         if left is not None:
@@ -94,7 +95,7 @@ class Follower:
             self._run.go_on(log.reader, self._last_seq)
             self._pass.learn()
         elif (number := self._wanted(log)) is not None:
-            self._run = log.run(number)
+            self._run = log.run(number, from_checkpoint=True)
             self._pass = Pass(self._run)
         else:
             return False

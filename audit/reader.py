@@ -4,7 +4,7 @@ Reads through the log port only and never writes. What the facts mean is not dec
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar, cast
@@ -13,6 +13,7 @@ import msgspec
 
 from rlt_fsm.arguments import of_kind, whole
 from rlt_fsm.errors import LogError, LogUnavailable
+from rlt_fsm.log.chained import ChainedLog
 from rlt_fsm.log.event_log import EventLog
 from rlt_fsm.log.port import (
     EdgeRow,
@@ -29,6 +30,7 @@ from .facts import ConfigFacts, ModelFacts
 from .legality import MACHINE_NAMES, Edge, Move, read_move
 
 T = TypeVar("T")
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | EventStore
 
 
 class Event(NamedTuple):
@@ -75,15 +77,19 @@ class RunLog:
 
     `requests` by ref and `moves` by number are complete for the events that `events` streams;
     `shown` has the moves as the `transition` view shows them, by number; `absent` names what a log
-    of another engine has no place for (`step`, `event.cause`).
+    of another engine has no place for (`step`, `event.cause`). `checkpoint`: where the run begins
+    here, if its first events were archived; `boundaries`: those between its parts, by step.
     """
 
     def __init__(self, reader: LogReader, run_id: int) -> None:
         self._reader = reader
         self._run_id = run_id
+        self.checkpoint = reader.checkpoint(run_id)
+        begin = 0 if self.checkpoint is None else self.checkpoint.seq
         # Bounds what is read, so it comes first: all that these events refer to is there already.
-        self._chunks = reader.columns(run_id)
+        self._chunks = reader.columns(run_id, begin)
         absent = reader.absent()
+        self.boundaries = {at.step: at for at in reader.boundaries(run_id)}
         self.is_foreign = absent is not None  # another engine wrote it
         self.absent = absent or frozenset()
         self.info = self._own_info()
@@ -209,18 +215,29 @@ class Log:
             raise LogError(f"{self.name}: the log has no runs")
         return max(numbers)
 
-    def run(self, run_id: int) -> RunLog:
-        """One run.
+    def run(self, run_id: int, *, from_checkpoint: bool = False) -> RunLog:
+        """One run; with `from_checkpoint` also where its first events are archived.
 
         Raises:
-            LogError: there is no such run, or its header cannot be read.
+            LogError: there is no such run, its header cannot be read, or it does not begin here.
         """
         run_id = whole("run", run_id, least=0)
         known = [info.run_id for info in self.runs()]
         if run_id not in known:
             numbers = ", ".join(map(str, known)) or "none"
             raise LogError(f"{self.name}: there is no run {run_id}; its runs: {numbers}")
+        checkpoint = self._reader.checkpoint(run_id)
+        if checkpoint is not None and not from_checkpoint:
+            raise LogError(
+                f"{self.name}: run {run_id} begins after seq {checkpoint.seq} here, what was "
+                f"before is in {checkpoint.archive}: put its parts together (`rlt-audit join`)"
+            )
         return RunLog(self._reader, run_id)
+
+    @property
+    def store(self) -> EventStore:
+        """What was opened."""
+        return self._store
 
     @property
     def reader(self) -> LogReader:
@@ -254,12 +271,16 @@ class Log:
             self.close()
 
 
-def open_log(db: "str | os.PathLike[str] | EventStore") -> Log:
-    """Open a log for reading: a path, a URL, or an open EventLog, which stays its owner's to close.
+def open_log(db: Source) -> Log:
+    """Open a log for reading: a path, a URL, the archives of a log and that log, oldest first, or
+    an open EventLog, which stays its owner's to close.
 
     Raises:
         LogError: missing, not a log, of an unknown schema, or locked; one sentence says which.
     """
+    if isinstance(db, Sequence) and not isinstance(db, str):
+        parts = [os.fspath(path) for path in db]
+        return Log(ChainedLog(parts), owned=True) if len(parts) > 1 else open_log(parts[0])
     if isinstance(db, (str, os.PathLike)):
         return Log(EventLog.open_for_reading(os.fspath(db)), owned=True)
     of_kind("db", db, EventLog, "a path, a URL or an open event log")

@@ -17,6 +17,7 @@ from .engine import Engine
 from .errors import (
     CheckpointError,
     ConfigError,
+    DeviceLost,
     EngineClosed,
     IllegalTransition,
     LogError,
@@ -36,6 +37,7 @@ __all__ = [
     "CacheConfig",
     "CheckpointError",
     "ConfigError",
+    "DeviceLost",
     "Engine",
     "EngineClosed",
     "EngineConfig",

@@ -111,6 +111,18 @@ class BlockPool:
         self._free.extend(block for block in reversed(blocks) if not self._references[block])
         self.prefix_only = 0
 
+    def restore(
+        self, free: tuple[int, ...], tables: list[tuple[int, ...]], cached: list[int]
+    ) -> None:
+        """Become the pool with these free ids (next one first), references and cached blocks."""
+        assert not self._cached, "a pool is restored before it is used"
+        self._free = list(reversed(free))
+        for table in tables:
+            for block in table:
+                self._references[block] += 1
+        self._cached.update(cached)
+        self.prefix_only = sum(not self._references[block] for block in cached)
+
     def free_ids(self) -> tuple[int, ...]:
         """The free ids, next one first (for comparing a replay with the live pool)."""
         return tuple(reversed(self._free))

@@ -6,6 +6,7 @@ RltError                      the caller is wrong, or the world said no at the b
 ├── WorkloadError             a workload file that cannot be used
 ├── CheckpointError           a model folder that cannot be used
 ├── EngineClosed              a call on an engine that was closed or has stopped
+├── DeviceLost                the device failed for good; another process goes on
 └── LogError                  an event log that cannot be opened, read or written
     ├── NotALog               the file is something else
     ├── UnknownSchema         written by an incompatible version
@@ -41,6 +42,10 @@ class CheckpointError(RltError):
 
 class EngineClosed(RltError):
     """The engine was closed or has stopped after a failure."""
+
+
+class DeviceLost(RltError):
+    """The device does nothing more in this process; the engine stops with its log intact."""
 
 
 class LogError(RltError):

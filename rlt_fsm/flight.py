@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from structlog.typing import FilteringBoundLogger
 
 from .batch import Batch, BatchResult, Runner
+from .errors import DeviceLost
 from .events import BatchRetired, Retired
 from .interpret import Interpreter
 from .outputs import RequestOutput
@@ -74,7 +75,7 @@ class Flight:
         self._entries[batch.ticket] = _Entry(batch, self._state.tickets[batch.ticket].refs)
         try:
             self._runner.submit(batch)
-        except AssertionError:  # we are wrong, not the device: stop
+        except (AssertionError, DeviceLost):  # we are wrong, or nothing more can run: stop
             raise
         except Exception as error:  # noqa: BLE001  # whatever the device raises fails the batch alone
             self._refused.append(self._failure(batch, error))
@@ -108,7 +109,7 @@ class Flight:
             return results
         try:
             results += self._runner.collect() if wait and not results else self._runner.poll()
-        except AssertionError:
+        except (AssertionError, DeviceLost):
             raise
         except Exception as error:  # noqa: BLE001  # the device as a whole: all it had fails
             known = {result.ticket for result in results}

@@ -157,10 +157,15 @@ def _tail_of(log: EventLog, run_id: int, state: EngineState) -> Tail:
         move = numbers[row[5]]
         assert move is not None, f"seq {row[0]} was folded"
         rows.append((*row[:5], move, *row[6:]))
+    if sealed is not None:
+        digest = sealed.digest
+    else:
+        checkpoint = reader.checkpoint(run_id)
+        digest = bytes(32) if checkpoint is None else checkpoint.digest
     named = {row[4] for row in rows} | state.by_ref.keys()
     return Tail(
         step=last.step,
-        digest=sealed.digest if sealed is not None else bytes(32),
+        digest=digest,
         rows=rows,
         names={row[0]: f"{row[1]}#{row[2]}" for row in reader.requests(run_id) if row[0] in named},
         t_ns=last.t_ns,

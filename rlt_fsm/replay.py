@@ -7,9 +7,14 @@ what goes on from a log (recovery, replays) starts with it.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
+from . import config as configs
 from .apply import apply
+from .batch import ModelFacts
+from .checkpoint import from_json
 from .codec import decode
-from .errors import LogError
+from .errors import ConfigError, LogError
 from .events import Fact, RunOpened
 from .log.move_rows import MOVE_ROWS
 from .log.port import EventRow, EventStore, LogReader
@@ -25,8 +30,8 @@ class Recorded(NamedTuple):
     ticket: int | None
 
 
-def fold(log: EventStore, run_id: int) -> EngineState:
-    """The state after everything that is committed of a run.
+def fold(log: EventStore, run_id: int, until_seq: int | None = None) -> EngineState:
+    """The state after everything that is committed of a run, or after event `until_seq`.
 
     Raises:
         LogError: the run is not there, does not begin with its configuration, or holds a move that
@@ -34,22 +39,53 @@ def fold(log: EventStore, run_id: int) -> EngineState:
         IllegalTransition: an event's move is not declared from the state before it.
     """
     facts = recorded(log.reader(), run_id)
+    state = _at_checkpoint(log, run_id)
+    if state is not None:
+        return _folded(state, facts, until_seq)
     first = next(facts, None)
     if first is None or not isinstance(first.fact, RunOpened):
         raise LogError(f"{log.name}: run {run_id} does not begin with `open`")
     state = EngineState(first.fact.config, first.fact.model)
     apply(state, first.fact, first.seq, first.ticket)
+    return _folded(state, facts, until_seq)
+
+
+def _folded(state: EngineState, facts: Iterator[Recorded], until_seq: int | None) -> EngineState:
     for fact, seq, _, ticket in facts:
+        if until_seq is not None and seq > until_seq:
+            break
         apply(state, fact, seq, ticket)
     return state
 
 
-def recorded(reader: LogReader, run_id: int) -> Iterator[Recorded]:
-    """The committed facts of a run, in order.
+def _at_checkpoint(log: EventStore, run_id: int) -> EngineState | None:
+    """The state at the run's beginning in this log; None where that is its first event."""
+    reader = log.reader()
+    checkpoint = reader.checkpoint(run_id)
+    if checkpoint is None:
+        return None
+    info = next(info for info in reader.runs() if info.run_id == run_id)
+    try:
+        config = configs.from_mapping(msgspec.json.decode(info.config))
+        model = msgspec.json.decode(info.model, type=ModelFacts)
+        state = from_json(checkpoint.engine, config, model)
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise LogError(
+            f"{log.name}: the checkpoint of run {run_id} cannot be read: {error}"
+        ) from error
+    for row in reader.requests(run_id):
+        if row[0] < state.next_ref:
+            state.generations.note(row[1], row[2])
+    return state
+
+
+def recorded(reader: LogReader, run_id: int, after_seq: int = 0) -> Iterator[Recorded]:
+    """The committed facts of a run after `after_seq`, in order.
 
     A file keeps the move numbers of whoever wrote it first: they are matched by their texts.
     """
-    cells = reader.events(run_id)  # bounds what is read; what it refers to is there already
+    # Bounds what is read; what it refers to is there already.
+    cells = reader.events(run_id, after_seq)
     names = {row[0]: (row[1], row[2]) for row in reader.requests(run_id)}
     refs = {f"{request_id}#{generation}": ref for ref, (request_id, generation) in names.items()}
     numbers = our_moves(reader, run_id)

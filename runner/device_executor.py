@@ -7,7 +7,6 @@ Nothing waits for the device but the results that decide: who may leave, and whi
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,29 +16,22 @@ from rlt_fsm.states import WorkKey
 
 from . import inputs
 from .cuda_graphs import StepGraphs, bucket_sizes, prompt_sizes
+from .ends import PlainEnds
 from .execution import Executor, Options
 from .fused import FusedLoop
 from .kernels.backend import TritonAttention
 from .kernels.paging import PagedRows
-from .kernels.step_inputs import StepInputs, coda_columns, loop_columns, prelude_columns
+from .kernels.step_inputs import StepInputs
 from .kv_cache import KVCache, Span
 from .models.ouro import OuroModel
-from .pending import Pending
+from .pending import Finish, Pending
 from .progress import Progress, silent
 from .prompt_loop import PromptLoop
 from .resident import ResidentState
+from .staged_steps import coda_result, loop_result, put_coda, put_loop, put_prelude
+from .staging import Stage, StagingRing, step_outputs
 
 _PROMPT = "prompt"
-
-
-class _Outputs(NamedTuple):
-    """Where a step leaves its results, by row."""
-
-    exits: Tensor  # int8
-    gate_logits: Tensor  # fp32
-    tokens: Tensor  # int64
-    logprobs: Tensor  # fp32
-    last_tokens: Tensor  # int64, by state row
 
 
 class DeviceExecutor(Executor):
@@ -63,7 +55,9 @@ class DeviceExecutor(Executor):
     ) -> None:
         # The fused loop has its own way to rows that do not depend on their batch mates.
         whole_calls = options._replace(one_row_per_call=False)
-        super().__init__(model, cache, attention, resident, whole_calls)
+        ends = PlainEnds(model, one_row_per_call=False)
+        super().__init__(model, ends, cache, attention, resident, whole_calls)
+        self._network = model
         self._paged = attention
         self._kernels = attention.kernels
         self._fused = loop
@@ -76,13 +70,9 @@ class DeviceExecutor(Executor):
         state_rows, device = resident.hidden.shape[0], cache.device
         capacity = loop.padded(state_rows)
         self.inputs = StepInputs(capacity, device)
-        self._outputs = _Outputs(
-            torch.zeros(capacity, dtype=torch.int8, device=device),
-            torch.zeros(capacity, dtype=torch.float32, device=device),
-            torch.zeros(capacity, dtype=torch.int64, device=device),
-            torch.zeros(capacity, dtype=torch.float32, device=device),
-            resident.tokens,
-        )
+        self._outputs = step_outputs(capacity, device)
+        self._gate_logits = torch.zeros(capacity, dtype=torch.float32, device=device)
+        self._stages = StagingRing(options.max_in_flight, capacity, device)
 
     def steps(self) -> dict[str, Callable[[int], object]]:
         """The launches of a decode step by name, for so many rows: what graphs capture."""
@@ -117,106 +107,86 @@ class DeviceExecutor(Executor):
         most = self._resident.hidden.shape[0]
         return sorted({self._fused.padded(size) for size in bucket_sizes(most)})
 
-    def run(self, batch: Batch) -> BatchResult:
-        """See `Executor.run`."""
-        return self.start(batch).result()
-
     def start(self, batch: Batch) -> Pending:
         """Launch a batch; batches of decode rows alone take the short way."""
         match batch.works:
             case (WorkKey.DECODE_PRELUDE,):
-                return self._decode_prelude(batch)
+                launch = self._decode_prelude
             case (WorkKey.DECODE_RECURRENT,):
-                return self._decode_loop(batch)
+                launch = self._decode_loop
             case (WorkKey.DECODE_CODA,):
-                return self._decode_coda(batch)
+                launch = self._decode_coda
             case _:
-                result = super().run(batch)
-                return Pending(batch.ticket, lambda: result)
+                return super().start(batch)
+        state_rows = {row.state_row for row in batch.rows}
+        assert len(state_rows) == len(batch.rows), "a state row has one owner"
+        stage = self._stages.take()
+        try:
+            finish = launch(batch, stage)
+        except BaseException:
+            self._settle()  # the device may still read what was staged
+            self._stages.give_back(stage)
+            raise
+        if stage.done is not None:
+            stage.done.record()
+        return Pending(batch.ticket, finish, stage.done, partial(self._stages.give_back, stage))
 
     # ---- decode steps ------------------------------------------------------------------------
 
-    def _decode_prelude(self, batch: Batch) -> Pending:
-        rows = batch.rows
-        count = self._rows_for("prelude", rows)
-        slots = [row.state_row for row in rows]
-        self.inputs.send(prelude_columns(slots, [row.last_token for row in rows], count))
-        self._launch("prelude", count)
-        return Pending(batch.ticket, lambda: BatchResult(batch.ticket))
+    def _decode_prelude(self, batch: Batch, stage: Stage) -> Finish:
+        count = self._rows_for("prelude", len(batch.rows))
+        put_prelude(stage, batch.rows, count)
+        self._launch("prelude", count, stage)
+        return partial(BatchResult, batch.ticket)
 
-    def _decode_loop(self, batch: Batch) -> Pending:
-        rows = batch.rows
-        count = self._rows_for("recurrent", rows)
-        spans = inputs.decode_spans(rows)
+    def _decode_loop(self, batch: Batch, stage: Stage) -> Finish:
+        rows, count = batch.rows, self._rows_for("recurrent", len(batch.rows))
         self._keep_tables(rows)
-        self._cache.advance(spans)
-        self.inputs.send(
-            loop_columns(
-                [span.state_row for span in spans],
-                [self._cache.plane(span.depth) for span in spans],
-                [span.start for span in spans],
-                [row.spec.params.exit_threshold for row in rows],
-                count,
-            )
-        )
-        self._launch("recurrent", count)
+        planes = [self._cache.plane(depth) for depth in inputs.depths_of(rows)]
+        positions = [row.token_start for row in rows]
+        owners, tables = [inputs.owner_of(row) for row in rows], [row.block_table for row in rows]
+        self._cache.advance(owners, tables, planes, positions)
+        put_loop(stage, rows, planes, positions, count)
+        self._launch("recurrent", count, stage)
+        stage.fetch_exits(self._outputs)
+        return partial(loop_result, stage, batch)
 
-        def finish(exits: list[int]) -> BatchResult:
-            return BatchResult(batch.ticket, exits=[bool(leaves) for leaves in exits])
-
-        return Pending(batch.ticket, finish, self._outputs.exits[: len(rows)])
-
-    def _decode_coda(self, batch: Batch) -> Pending:
-        rows = batch.rows
-        count = self._rows_for("coda", rows)
+    def _decode_coda(self, batch: Batch, stage: Stage) -> Finish:
+        rows, count = batch.rows, self._rows_for("coda", len(batch.rows))
         self._keep_tables(rows)
         self._cache.count_exits(inputs.exited_tokens(rows, self._full_depth))
-        self.inputs.send(
-            coda_columns(
-                [row.state_row for row in rows],
-                [row.token_start for row in rows],
-                [row.loops_done for row in rows],
-                [_sampling(row) for row in rows],
-                count,
-            )
-        )
-        self._launch("coda", count)
-        wanted = [row.spec.params.logprobs is not None for row in rows]
-        own = slice(0, len(rows))
-        tokens, logprobs = self._outputs.tokens[own], self._outputs.logprobs[own]
-        if not any(wanted):
-            nothing: list[float | None] = [None] * len(rows)
-            return Pending(batch.ticket, partial(_sampled, batch.ticket, nothing), tokens)
-
-        def finish(ids: list[int], values: list[float]) -> BatchResult:
-            told = [v if asked else None for v, asked in zip(values, wanted, strict=True)]
-            return _sampled(batch.ticket, told, ids)
-
-        return Pending(batch.ticket, finish, tokens, logprobs)
+        put_coda(stage, rows, count)
+        self._launch("coda", count, stage)
+        stage.fetch_sampled(self._outputs)
+        return partial(coda_result, stage, batch)
 
     def _keep_tables(self, rows: Sequence[Row]) -> None:
         for row in rows:
             if self._paged.tables.put(row.state_row, row.block_table):
                 self._cache.check_table(inputs.owner_of(row), row.block_table)
 
-    def _rows_for(self, step: str, rows: Sequence[Row]) -> int:
+    def _rows_for(self, step: str, rows: int) -> int:
         """How many rows a launch gets: padding rows touch nothing."""
-        assert len({row.state_row for row in rows}) == len(rows), "a state row has one owner"
-        if self._graphs is not None and (bucket := self._graphs.bucket(step, len(rows))):
+        if self._graphs is not None and (bucket := self._graphs.bucket(step, rows)):
             return bucket
-        return self._fused.padded(len(rows))
+        return self._fused.padded(rows)
 
-    def _launch(self, step: str, count: int) -> None:
+    def _launch(self, step: str, count: int, stage: Stage) -> None:
+        self.inputs.send(stage.numbers)
         if self._graphs is not None and self._graphs.replay(step, count):
             return
         self.steps()[step](count)
+
+    def _settle(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     # ---- launches ----------------------------------------------------------------------------
 
     def _launch_prelude(self, count: int) -> None:
         step, resident = self.inputs.prelude(count), self._resident
-        weight = self._model.model.embed_tokens.weight
-        last, survival = self._outputs.last_tokens, resident.gate.survival
+        weight = self._network.model.embed_tokens.weight
+        last, survival = resident.tokens, resident.gate.survival
         self._kernels.embed_tokens(step.tokens, last, step.slots, weight, resident.hidden, survival)
 
     def _launch_loop(self, count: int) -> None:
@@ -237,10 +207,10 @@ class DeviceExecutor(Executor):
 
         x, y = self._fused.first_norm(resident.hidden, step.slots)
         y = self._fused.run(x, y, attend)
-        gate, out = self._model.model.early_exit_gate, self._outputs
+        gate, out = self._network.model.early_exit_gate, self._outputs
         self._kernels.route_exits(
             y, gate.weight[0], gate.bias, step.slots, step.thresholds, resident.hidden,
-            resident.gate.survival, out.gate_logits[:count], out.exits[:count],
+            resident.gate.survival, self._gate_logits[:count], out.exits[:count],
         )  # fmt: skip
 
     def _launch_coda(self, count: int) -> None:
@@ -250,9 +220,9 @@ class DeviceExecutor(Executor):
             rows = PagedRows(tables, slots, step.loops, step.positions)
             self._kernels.fill_exits(cache.keys, cache.values, rows, step.loops)
         hidden = self._resident.hidden.index_select(0, slots.clamp_min(0))
-        logits = self._fused.product(hidden, self._model.lm_head.weight)
+        logits = self._fused.product(hidden, self._network.lm_head.weight)
         self._kernels.sample_tokens(
-            logits, step.sampling, out.tokens[:count], out.logprobs[:count], out.last_tokens
+            logits, step.sampling, out.tokens[:count], out.logprobs[:count], self._resident.tokens
         )
 
     # ---- the general way ---------------------------------------------------------------------
@@ -285,16 +255,6 @@ class DeviceExecutor(Executor):
             call.attend(layer, q, out)
 
         normed = self._fused.run(x, y, attend)[:count]
-        gate = self._model.model.early_exit_gate
+        gate = self._network.model.early_exit_gate
         logits = (normed.float() * gate.weight[0].float()).sum(dim=-1) + gate.bias.float()
         return normed, logits
-
-
-def _sampling(row: Row) -> tuple[float, float, int, int, int]:
-    params = row.spec.params
-    assert params.seed is not None, "the engine resolves a seed of None before a request is run"
-    return params.temperature, params.top_p, params.top_k, params.seed, row.output_idx
-
-
-def _sampled(ticket: int, logprobs: list[float | None], token_ids: list[int]) -> BatchResult:
-    return BatchResult(ticket, token_ids=token_ids, logprobs=logprobs)

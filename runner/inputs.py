@@ -121,6 +121,16 @@ def decode_spans(rows: Iterable[Row]) -> list[Span]:
     return spans
 
 
+def depths_of(rows: Iterable[Row]) -> list[int]:
+    """The 0-based loop of every RECURRENT row."""
+    return [_depth(row) for row in rows]
+
+
+def _depth(row: Row) -> int:
+    assert row.depth is not None, row.spec.request_id
+    return row.depth
+
+
 def exited_tokens(rows: Iterable[Row], full_depth: int) -> list[Exited]:
     """The tokens of DECODE_CODA rows that left the loop early."""
     return [

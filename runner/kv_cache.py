@@ -27,7 +27,7 @@ class KVCache:
     """K and V, each [num_blocks, layers, block_size, kv_heads, head_dim], zero at the start."""
 
     def __init__(self, geometry: KVGeometry, num_blocks: int, device: torch.device) -> None:
-        assert geometry.planes in {1, geometry.depths}, geometry
+        assert geometry.loop_planes in {1, geometry.depths}, geometry
         self.geometry = geometry
         self.num_blocks = num_blocks
         self.device = device
@@ -40,15 +40,26 @@ class KVCache:
         )
         self.keys = torch.zeros(shape, dtype=geometry.dtype, device=device)
         self.values = torch.zeros(shape, dtype=geometry.dtype, device=device)
-        self._written = WrittenRecords(geometry.planes)
+        self._written = WrittenRecords(geometry.loop_planes + 2 * geometry.boundary)
+        self._single = [range(plane, plane + 1) for plane in range(geometry.planes)]
+        # By exit depth: the planes that a token filled up to there leaves to be filled.
+        self._deeper = [range(loops, geometry.loop_planes) for loops in range(geometry.depths + 1)]
 
     def plane(self, depth: int) -> int:
         """The plane that holds `depth`."""
-        return depth if self.geometry.planes > 1 else 0
+        if depth >= self.geometry.depths:
+            return self.geometry.planes - 1
+        return depth if self.geometry.loop_planes > 1 else 0
 
     def frontier(self, owner: Owner, depth: int) -> int:
-        """How many positions from 0 on are written at the plane of `depth`."""
-        return self._written.frontier(owner, self.plane(depth))
+        """How many positions from 0 on are written at `depth`."""
+        return self._written.frontier(owner, self._record(depth))
+
+    def _record(self, depth: int) -> int:
+        """Where `depth` counts what is written: by plane, and twice for the boundary's."""
+        if depth >= self.geometry.depths:
+            return self.geometry.loop_planes + depth - self.geometry.depths
+        return self.plane(depth)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -72,7 +83,7 @@ class KVCache:
         self._check_history(spans)
         addresses = self._addresses(spans)
         for span in spans:
-            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
+            self._written.extend(span.owner, self._record(span.depth), span.start, span.end)
         return addresses
 
     def write(self, layer: int, slots: Slots, keys: Tensor, values: Tensor) -> None:
@@ -94,14 +105,19 @@ class KVCache:
 
         From then on the token presents plane min(depth, exit) to every query, and the copies are
         independent of their source. With a shared plane there is nothing to copy.
+
+        Raises:
+            KVCacheError: as `count_exits`, or what `check_table` refuses; nothing was changed.
         """
+        for token in tokens:
+            self.check_table(token.owner, token.table)
         self.count_exits(tokens)
         sources: list[int] = []
         targets: list[int] = []
         offsets: list[int] = []
         for token in tokens:
             page, offset = divmod(token.position, self.geometry.block_size)
-            for plane in range(token.exit_depth, self.geometry.planes):
+            for plane in range(token.exit_depth, self.geometry.loop_planes):
                 sources.append(token.table[token.exit_depth - 1][page])
                 targets.append(token.table[plane][page])
                 offsets.append(offset)
@@ -111,30 +127,41 @@ class KVCache:
                 pool[target, :, at] = pool[source, :, at]
 
     def count_exits(self, tokens: Sequence[Exited]) -> None:
-        """Check tokens that leave and count their deeper planes as written; a kernel copies."""
+        """Check tokens that leave and count their deeper planes as written; a kernel copies.
+
+        Their tables were checked before.
+
+        Raises:
+            KVCacheError: an exit depth out of range, or a token that never ran as deep.
+        """
         for token in tokens:
             self._check_exit(token)
-        for token in tokens:
-            for plane in range(token.exit_depth, self.geometry.planes):
-                self._written.extend(token.owner, plane, token.position, token.position + 1)
+        written, deeper = self._written, self._deeper
+        for owner, _, position, exit_depth in tokens:
+            written.extend_by_one(owner, deeper[exit_depth], position)
 
-    def advance(self, spans: Sequence[Span]) -> None:
-        """Count spans of one position each as written; a kernel writes.
+    def advance(
+        self,
+        owners: Sequence[Owner],
+        tables: Sequence[BlockTable],
+        planes: Sequence[int],
+        positions: Sequence[int],
+    ) -> None:
+        """Count one position of each owner as written at its plane; a kernel writes.
 
         The short way of `enqueue` for decode rows of different requests whose tables were checked.
 
         Raises:
             KVCacheError: no page, or history that was never written; nothing was counted.
         """
-        size, is_shared = self.geometry.block_size, self.geometry.planes == 1
-        written = self._written
-        for owner, table, depth, start, _, _ in spans:
-            if start >= len(table[0]) * size:
-                raise KVCacheError(f"{_name(owner)}: no page for position {start}")
-            if start > (frontier := written.frontier(owner, 0 if is_shared else depth)):
-                raise self._no_history(owner, depth, start, frontier)
-        for owner, _, depth, start, end, _ in spans:
-            written.extend(owner, 0 if is_shared else depth, start, end)
+        size, written = self.geometry.block_size, self._written
+        for owner, table, plane, position in zip(owners, tables, planes, positions, strict=True):
+            if position >= len(table[0]) * size:
+                raise KVCacheError(f"{_name(owner)}: no page for position {position}")
+            if position > (frontier := written.frontier(owner, plane)):
+                raise self._no_history(owner, plane, position, frontier)
+        for owner, plane, position in zip(owners, planes, positions, strict=True):
+            written.extend_by_one(owner, self._single[plane], position)
 
     # ---- a request as a whole ----------------------------------------------------------------
 
@@ -192,10 +219,9 @@ class KVCache:
 
     def _check_span(self, span: Span) -> None:
         self._check_table(span.owner, span.table)
-        if not 0 <= span.depth < self.geometry.depths:
-            raise KVCacheError(
-                f"{_name(span.owner)}: depth {span.depth} outside [0, {self.geometry.depths})"
-            )
+        depths = self.geometry.depths + 2 * self.geometry.boundary
+        if not 0 <= span.depth < depths:
+            raise KVCacheError(f"{_name(span.owner)}: depth {span.depth} outside [0, {depths})")
         capacity = len(span.table[0]) * self.geometry.block_size
         if not 0 <= span.start < span.end <= capacity:
             raise KVCacheError(
@@ -211,7 +237,7 @@ class KVCache:
     def _check_history(self, spans: Sequence[Span]) -> None:
         ahead: dict[tuple[Owner, int], int] = {}  # what this very call writes before it reads
         for span in spans:
-            key = (span.owner, self.plane(span.depth))
+            key = (span.owner, self._record(span.depth))
             written = ahead.get(key, self.frontier(span.owner, span.depth))
             if span.start > written:
                 raise self._no_history(span.owner, span.depth, span.start, written)
@@ -225,22 +251,16 @@ class KVCache:
         )
 
     def _check_exit(self, token: Exited) -> None:
-        self._check_table(token.owner, token.table)
-        if not 1 <= token.exit_depth <= self.geometry.depths:
+        owner, table, position, exit_depth = token
+        depths = self.geometry.depths
+        if not 1 <= exit_depth <= depths:
+            raise KVCacheError(f"{_name(owner)}: exit depth {exit_depth} outside [1, {depths}]")
+        if not self._written.has(owner, self.plane(exit_depth - 1), position):
             raise KVCacheError(
-                f"{_name(token.owner)}: exit depth {token.exit_depth} outside "
-                f"[1, {self.geometry.depths}]"
+                f"{_name(owner)}: position {position} never ran at depth {exit_depth - 1}"
             )
-        exit_plane = self.plane(token.exit_depth - 1)
-        if not self._written.has(token.owner, exit_plane, token.position):
-            raise KVCacheError(
-                f"{_name(token.owner)}: position {token.position} never ran at depth "
-                f"{token.exit_depth - 1}"
-            )
-        page = token.position // self.geometry.block_size
-        if page >= len(token.table[0]):
-            raise KVCacheError(f"{_name(token.owner)}: no page for position {token.position}")
-        self._check_blocks(token.owner, [blocks[page] for blocks in token.table])
+        if position >= len(table[0]) * self.geometry.block_size:
+            raise KVCacheError(f"{_name(owner)}: no page for position {position}")
 
     # ---- small parts -------------------------------------------------------------------------
 

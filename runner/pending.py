@@ -1,45 +1,57 @@
-"""A batch that was launched: its results are on their way to the host."""
+"""A batch that was launched: over when the device has come past it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from rlt_fsm.batch import BatchResult
 
-Finish = Callable[..., BatchResult]  # from the outputs as lists
+Finish = Callable[[], BatchResult]
+
+
+def _nothing() -> None:
+    pass
 
 
 class Pending:
-    """Outputs of one batch, copied behind its launches; `result` waits for nothing else.
-
-    The copies are the batch's own: later batches may overwrite what they were made from.
+    """The result of batch `ticket`: what `finish` makes once the event `done` has happened, at once
+    where there is none. `release` is called behind it, also where it fails.
     """
 
-    def __init__(self, ticket: int, finish: Finish, *outputs: Tensor) -> None:
-        self._ticket = ticket
+    def __init__(
+        self,
+        ticket: int,
+        finish: Finish,
+        done: torch.cuda.Event | None = None,
+        release: Callable[[], None] = _nothing,
+    ) -> None:
+        self.ticket = ticket
         self._finish = finish
-        is_cuda = any(output.is_cuda for output in outputs)
-        if is_cuda:
-            self._outputs = [output.to("cpu", non_blocking=True) for output in outputs]
-        else:
-            self._outputs = [output.clone() for output in outputs]
-        self._copied: torch.cuda.Event | None = None
-        if is_cuda:
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
-            self._copied.record()
+        self._done = done
+        self._release = release
 
     def is_done(self) -> bool:
         """Whether `result` returns at once."""
-        return self._copied is None or bool(self._copied.query())  # type: ignore[no-untyped-call]  # torch's
+        return self._done is None or bool(self._done.query())  # type: ignore[no-untyped-call]  # torch's
 
     def result(self) -> BatchResult:
-        """The batch's result, when it is there; an `error` where the device failed it."""
+        """The batch's result, when it is there.
+
+        Raises:
+            RuntimeError: the device failed.
+        """
         try:
-            if self._copied is not None:
-                self._copied.synchronize()
-        except RuntimeError as error:
-            return BatchResult(self._ticket, error=f"device-error kind={type(error).__name__}")
-        lists: list[list[Any]] = [output.tolist() for output in self._outputs]
-        return self._finish(*lists)
+            if self._done is not None:
+                self._done.synchronize()
+            return self._finish()
+        finally:
+            self._release()
+
+
+def behind_launches(device: torch.device) -> torch.cuda.Event | None:
+    """An event behind all that was launched; None on a CPU, where it has been computed."""
+    if device.type != "cuda":
+        return None
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
+    done.record()
+    return done

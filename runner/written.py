@@ -60,6 +60,19 @@ class WrittenRecords:
             if beyond:
                 self._beyond[owner, plane] = beyond
 
+    def extend_by_one(self, owner: Owner, planes: range, position: int) -> None:
+        """`extend` by one position at several planes: the short way where nothing has gaps."""
+        frontiers = self._frontiers.get(owner)
+        if frontiers is None or self._beyond:
+            for plane in planes:
+                self.extend(owner, plane, position, position + 1)
+            return
+        for plane in planes:
+            if position == frontiers[plane]:
+                frontiers[plane] = position + 1
+            elif position > frontiers[plane]:
+                self.extend(owner, plane, position, position + 1)
+
     def take(self, owner: Owner) -> "Written":
         """Remove and return everything about a request."""
         frontiers = tuple(self._frontiers.pop(owner, [0] * self._planes))

@@ -19,7 +19,8 @@ HELP = """Check every invariant over all runs of a log, or one.
 Example: rlt-audit verify run.db --run 2
 
 Exit status: 0 clean, 1 findings, 2 the log cannot be read, 3 inconclusive (no events, or a run
-without its end). Of several runs the worst decides: 1, then 3, then 0.
+without its end). A log that begins with a checkpoint goes on from it; with its archives given
+before it, oldest first, all of it is checked. Of several runs the worst decides: 1, then 3, then 0.
 """
 
 
@@ -29,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _verify(
-    db: Annotated[str, typer.Argument(help="The log: a file or a database URL.", metavar="DB")],
+    db: Annotated[
+        list[str],
+        typer.Argument(help="The log: a file or a database URL; its archives first.", metavar="DB"),
+    ],
     run: Annotated[int | None, typer.Option(help="Check this run only.", metavar="N")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -56,7 +60,7 @@ def render(report: Report) -> str:
         lines.append("  ".join([*cells, row[-1]]).rstrip())
     for part in report.runs:
         lines += _findings(part)
-    lines += _unchecked(report)
+    lines += _notes(report)
     return "\n".join([*lines, "", summary(report)])
 
 
@@ -81,9 +85,10 @@ def _findings(part: RunReport) -> list[str]:
     return lines
 
 
-def _unchecked(report: Report) -> list[str]:
-    """What another engine's log does not tell, the same for all its runs."""
+def _notes(report: Report) -> list[str]:
+    """What was not read, and what another engine's log does not tell, the same for all its runs."""
     notes = dict.fromkeys(note for part in report.runs for note in part.unchecked)
+    notes |= {f"run {part.run_id}: {part.trusted}": None for part in report.runs if part.trusted}
     return ["", *(f"note: {note}" for note in notes)] if notes else []
 
 

@@ -22,6 +22,9 @@ class Invariant:
     """One rule. A pass asks once per distinct move for a handler, then calls it for each event."""
 
     id: ClassVar[str]
+    # What it keeps from step to step, for a pass that begins at a checkpoint: see `kept`.
+    KEPT: ClassVar[tuple[tuple[str, object], ...]] = ()
+    KEPT_BY_REF: ClassVar[tuple[tuple[str, object], ...]] = ()
 
     def __init__(self, recount: Recount, findings: Findings) -> None:
         self.recount = recount
@@ -30,6 +33,14 @@ class Invariant:
 
     def prepare(self) -> None:
         """Set up what the rule keeps."""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether what it has read may still turn out to be wrong by itself."""
+        return False
+
+    def taken_up(self) -> None:
+        """What it keeps was set anew: set up what follows from it."""
 
     def handler(self, move: Move) -> Handler | None:
         """What to call for every event with this move; None: such events cannot break the rule."""

@@ -22,6 +22,9 @@ class Causes:
     passes: a log need not tell causes.
     """
 
+    KEPT_BY_TICKET = (("_submitted", int), ("_settled", int))
+    KEPT_BY_REF = (("_queued", int), ("_output", int), ("_ended", int))
+
     def __init__(self, recount: Recount, wrong: Callable[[Event, list[int | None]], None]) -> None:
         self._recount = recount
         self._is_async = recount.config.execution.async_scheduling

@@ -56,6 +56,7 @@ class D2OneEnd(Invariant):
     """
 
     id = "D2"
+    KEPT_BY_REF = (("_submitted", int), ("_ended", int), ("_retired", int))
 
     def prepare(self) -> None:
         """Nobody has come or gone."""

@@ -23,6 +23,7 @@ class L1NoEmptyStep(Invariant):
     """
 
     id = "L1"
+    KEPT = (("_last_number", int | None),)
 
     def prepare(self) -> None:
         """No step has been read."""

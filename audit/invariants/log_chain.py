@@ -40,15 +40,15 @@ class S13Log(Invariant):
     """
 
     id = "S13"
+    KEPT = (("_digest", bytes), ("_due_seq", int), ("_last_step", int | None))
 
     def prepare(self) -> None:
         """Nothing is read; the chain begins at 32 zero bytes."""
         self._digest = GENESIS
-        self._due_seq = 1
-        self._first_seq = 1  # of the step being read
+        self._due_seq = self._first_seq = 1  # the first: of the step being read
         self._last_step: int | None = None
         self._names: dict[int | None, str | None] = {None: None}
-        self._causes = Causes(self.recount, self._wrong_cause)
+        self.causes = Causes(self.recount, self._wrong_cause)
         self._is_async = self.recount.config.execution.async_scheduling
         self._phases: dict[int, int] = {}
         self._texts: dict[int, str] = {}
@@ -80,11 +80,11 @@ class S13Log(Invariant):
             case "recover":
                 return self._recovered
             case _:
-                return self._causes.handler(move)
+                return self.causes.handler(move)
 
     def together(self, move: Move) -> Together | None:
         """Causes; see there."""
-        return self._causes.together(move)
+        return self.causes.together(move)
 
     def _wrong_cause(self, event: Event, due: list[int | None]) -> None:
         known = " or ".join(f"seq {seq}" for seq in due if seq is not None) or "nothing"

@@ -40,6 +40,7 @@ class S8Outputs(Invariant):
     """
 
     id = "S8"
+    KEPT_BY_REF = (("_stopped", int), ("_codas", int))
 
     def prepare(self) -> None:
         """Nobody has stopped."""

@@ -28,6 +28,7 @@ class S10Preemption(Invariant):
     """
 
     id = "S10"
+    KEPT_BY_REF = (("_parked", tuple[str, int]), ("_leased", set[int]))
 
     def prepare(self) -> None:
         """Nobody is parked, nothing is leased."""

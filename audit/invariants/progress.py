@@ -41,6 +41,16 @@ class L2NetProgress(Invariant):
     """
 
     id = "L2"
+    KEPT = (
+        ("_live", dict[int, None]),
+        ("_lost", set[int]),
+        ("_since", int),
+        ("_most_alive", int),
+        ("_has_input", bool),
+        ("_last_seq", int),
+        ("_is_reported", bool),
+    )
+    KEPT_BY_REF = (("_high", int),)
 
     def prepare(self) -> None:
         """Nobody is alive."""
@@ -56,6 +66,11 @@ class L2NetProgress(Invariant):
         self._last_seq = 0
         self._overdue: Callable[[], None] | None = None  # says (a) when the stall is over
         self._is_reported = False
+
+    @property
+    def is_undecided(self) -> bool:
+        """A stall is told when it is over."""
+        return self._overdue is not None
 
     def handler(self, move: Move) -> Handler | None:
         """Who comes and goes, what comes from outside, and what raises a mark."""
@@ -207,6 +222,7 @@ class L3WorthIt(Invariant):
     """
 
     id = "L3"
+    KEPT_BY_REF = (("_last", dict[str, tuple[int, int]]),)
 
     def prepare(self) -> None:
         """Nobody was preempted."""

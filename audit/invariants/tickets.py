@@ -138,6 +138,7 @@ class S12Identity(Invariant):
     """
 
     id = "S12"
+    KEPT = (("_next_ref", int),)
 
     def prepare(self) -> None:
         """No id is in use."""
@@ -162,6 +163,15 @@ class S12Identity(Invariant):
                 return self._retired
             case _:
                 return None
+
+    def taken_up(self) -> None:
+        """Ids are in the log, and who is alive in the recount."""
+        for ref, row in self.recount.run.requests.items():
+            if ref < self._next_ref:
+                newest = self._generations.get(row.request_id, 0)
+                self._generations[row.request_id] = max(newest, row.generation)
+                if self.recount.status[ref] != NULL:
+                    self._in_use[row.request_id] = ref
 
     def _result_handler(self, move: Move, states: tuple[str, ...]) -> Handler:
         tickets, status = self.recount.tickets, self.recount.status

@@ -28,6 +28,7 @@ class F2PromptShare(Invariant):
     """
 
     id = "F2"
+    KEPT = (("_counted", int), ("_has_excused", bool))
 
     def prepare(self) -> None:
         """No batch has run."""

@@ -126,6 +126,23 @@ class RunInfo(NamedTuple):
     digest: str | None
 
 
+class Checkpoint(NamedTuple):
+    """Where a run begins in a file from which its first events were taken away.
+
+    `step` and `seq` are the last ones before it, `digest` is the chain's after them. `engine` and
+    `audit` are what an engine's fold and the auditor had come to, as each writes it; `archive`
+    names the file that holds the events.
+    """
+
+    run_id: int
+    step: int
+    seq: int
+    digest: bytes
+    engine: str
+    audit: str
+    archive: str
+
+
 class LogWriter(Protocol):
     """Appends to one run. Rows are visible to readers once committed, never half."""
 
@@ -175,6 +192,16 @@ class LogReader(Protocol):
         A chunk is a list for each column of `EventRow`, in order; `t_ns` may be told as 0.
         """
         return _by_column(self.events(run_id, after_seq))
+
+    def checkpoint(self, run_id: int) -> Checkpoint | None:
+        """Where the run begins here; None: with its first event."""
+        del run_id
+        return None
+
+    def boundaries(self, run_id: int) -> list[Checkpoint]:
+        """The checkpoints between the parts of a log that is read in parts, in order."""
+        del run_id
+        return []
 
     def first_after(self, run_id: int, seq: int) -> EventCells | None:
         """The first event after `seq`, found without reading those before it; None at the end."""

@@ -15,7 +15,8 @@ from .views import VIEWS
 
 APPLICATION_ID: Final = 0x726C7466  # "rltf"
 SCHEMA_VERSION: Final = 1
-KNOWN_VERSIONS: Final = (1,)
+ARCHIVED_VERSION: Final = 2  # of a file in which some run begins with a checkpoint
+KNOWN_VERSIONS: Final = (1, 2)
 
 RUN_SHIFT: Final = 40  # bits of `event_log.key` below the run: 10^12 events for each run
 SEQ_MASK: Final = (1 << RUN_SHIFT) - 1
@@ -101,6 +102,17 @@ TABLES: Final = (
 REQUEST_INDEX: Final = (
     "CREATE INDEX IF NOT EXISTS request_by_id ON request_ref (run_id, request_id, generation)"
 )
+
+# Made when a run's first events are taken away; `port.Checkpoint`.
+CHECKPOINT_TABLE: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
+    run_id INTEGER PRIMARY KEY,
+    step INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    engine TEXT NOT NULL,
+    audit TEXT NOT NULL,
+    archive TEXT NOT NULL
+) STRICT"""
 
 # What turns an empty database into a log. The marks come last: they stand only on a whole schema.
 CREATE: Final = (

@@ -11,9 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Final, cast
 
+from rlt_fsm.errors import LogUnavailable
+
 from .column_reader import COLUMNS, decoded
 from .port import (
     CHUNK_ROWS,
+    Checkpoint,
     EdgeRow,
     EventColumns,
     EventRow,
@@ -23,7 +26,7 @@ from .port import (
     RunInfo,
     StepRow,
 )
-from .schema import RUN_SHIFT, SEQ_MASK
+from .schema import ARCHIVED_VERSION, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 
 _RUNS: Final = f"SELECT {', '.join(RunInfo._fields)} FROM run ORDER BY run_id"  # noqa: S608  # fixed names
@@ -35,6 +38,10 @@ _REQUESTS: Final = (
 _GENERATION: Final = (
     "SELECT coalesce(max(generation), 0) FROM request_ref WHERE run_id = ? AND request_id = ?"
 )
+_VERSION: Final = "PRAGMA user_version"
+_CHECKPOINT: Final = """SELECT run_id, step, seq, digest, engine, audit, archive
+FROM checkpoint WHERE run_id = ?"""
+_BASE: Final = "SELECT step, seq FROM checkpoint WHERE run_id = ?"
 _LAST_KEY: Final = "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?"
 _CELLS: Final = """SELECT key - ?, step, ticket, t_ns, ref, move, blocks, cause, reason,
     a, b, c, d, e, extra
@@ -86,10 +93,12 @@ class SqlReader(LogReader):
 
     def events(self, run_id: int, after_seq: int = 0) -> Iterator[EventRow]:
         """The run's events after `after_seq`, up to the last one committed when this is called."""
+        after_seq = max(after_seq, self._base(run_id)[1])
         return chain.from_iterable(self._chunks(_EVENTS, run_id, after_seq, self._last_seq(run_id)))
 
     def columns(self, run_id: int, after_seq: int = 0) -> Iterator[EventColumns]:
         """The same column by column, put together inside SQLite, which has them ready sooner."""
+        after_seq = max(after_seq, self._base(run_id)[1])
         return self._column_chunks(run_id, after_seq, self._last_seq(run_id))
 
     def _column_chunks(self, run_id: int, after_seq: int, last_seq: int) -> Iterator[EventColumns]:
@@ -102,6 +111,7 @@ class SqlReader(LogReader):
                 chunk = [list(column) for column in zip(*rows, strict=True)]
             if not chunk or not chunk[0]:
                 return
+            self._require_no_gap(run_id, after_seq, chunk[0][0])
             yield chunk
             after_seq = chunk[0][-1]
 
@@ -115,6 +125,7 @@ class SqlReader(LogReader):
     def first_after(self, run_id: int, seq: int) -> EventRow | None:
         """The first event after `seq`; None at the end."""
         base = run_id << RUN_SHIFT
+        seq = max(seq, self._base(run_id)[1])
         rows = self._rows(_EVENTS, base, base + seq, base + SEQ_MASK, 1)
         return cast("EventRow", rows[0]) if rows else None
 
@@ -129,6 +140,7 @@ class SqlReader(LogReader):
     ) -> Iterator[EventRow]:
         """The events with one of these refs or moves, after one seq and up to another."""
         last_seq = self._last_seq(run_id)
+        after_seq = max(after_seq, self._base(run_id)[1])
         until_seq = last_seq if until_seq is None else min(until_seq, last_seq)
         wanted = (json.dumps(sorted(refs)), json.dumps(sorted(moves)))
         return chain.from_iterable(self._chunks(_SELECTED, run_id, after_seq, until_seq, *wanted))
@@ -147,11 +159,14 @@ class SqlReader(LogReader):
             rows = self._rows(sql, *bounds, *wanted, CHUNK_ROWS)
             if not rows:
                 return
+            if not wanted:
+                self._require_no_gap(run_id, after_seq, cast("int", rows[0][0]))
             yield cast("list[EventRow]", rows)
             after_seq = cast("int", rows[-1][0])
 
     def steps(self, run_id: int, after_step: int = -1) -> Iterator[StepRow]:
         """The run's steps after `after_step`, in order."""
+        after_step = max(after_step, self._base(run_id)[0])
         while rows := self._rows(_STEPS, run_id, after_step, CHUNK_ROWS):
             yield from cast("list[StepRow]", rows)
             after_step = cast("int", rows[-1][0])
@@ -159,7 +174,32 @@ class SqlReader(LogReader):
     def step_at(self, run_id: int, step: int) -> StepRow | None:
         """The run's last step up to number `step`."""
         rows = self._rows(_STEP_AT, run_id, step)
-        return StepRow._make(rows[0]) if rows else None
+        is_here = rows and cast("int", rows[0][0]) > self._base(run_id)[0]
+        return StepRow._make(rows[0]) if is_here else None
+
+    def checkpoint(self, run_id: int) -> Checkpoint | None:
+        """Where the run begins in this file."""
+        if not self._has_checkpoints():
+            return None
+        rows = self._rows(_CHECKPOINT, run_id)
+        return Checkpoint._make(rows[0]) if rows else None
+
+    def _has_checkpoints(self) -> bool:
+        ((version,),) = self._rows(_VERSION)
+        return version == ARCHIVED_VERSION
+
+    def _base(self, run_id: int) -> tuple[int, int]:
+        """The step and the seq after which the run begins here; rows up to them are leftovers."""
+        rows = self._rows(_BASE, run_id) if self._has_checkpoints() else []
+        return cast("tuple[int, int]", rows[0]) if rows else (-1, 0)
+
+    def _require_no_gap(self, run_id: int, after_seq: int, first_seq: int) -> None:
+        """A gap is the auditor's to judge, unless it came while the rows were being read."""
+        if first_seq != after_seq + 1 and self._base(run_id)[1] > after_seq:
+            raise LogUnavailable(
+                f"{self._name}: events of run {run_id} were archived while they were read: "
+                "read it again"
+            )
 
     def _rows(self, sql: str, *parameters: int | str) -> list[tuple[object, ...]]:
         with translated(self._name):

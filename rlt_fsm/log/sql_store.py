@@ -18,7 +18,14 @@ from .event_log import BUSY_TIMEOUT_MS, EventLog
 from .location import check_place, locate
 from .move_rows import edges, match
 from .port import LogReader, LogWriter, MoveRow, RunHeader
-from .schema import APPLICATION_ID, CREATE, KNOWN_VERSIONS, REQUEST_INDEX, RUN_SHIFT, SEQ_MASK
+from .schema import (
+    APPLICATION_ID,
+    CREATE,
+    KNOWN_VERSIONS,
+    REQUEST_INDEX,
+    RUN_SHIFT,
+    SEQ_MASK,
+)
 from .sql_driver import driver_of
 from .sql_errors import translated
 from .sql_reader import SqlReader
@@ -92,7 +99,7 @@ class SqlStore(EventLog):
         self._wal = WalKeeper(driver, self._path, self._name, self._busy_timeout_ms)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """A short write transaction; everything or nothing of it is stored."""
         if self._writing is None or self._wal is None:
             why = "it was opened for reading" if self._read_only else "the log is closed"
@@ -104,23 +111,23 @@ class SqlStore(EventLog):
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Store a new run's header; moves that the file lacks are added to it."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             numbers = _numbers_of_moves(connection)
             run_id = connection.exec_driver_sql(
                 "INSERT INTO run_log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", tuple(header)
             ).lastrowid
-        return SqlWriter(run_id, numbers, self._transaction)
+        return SqlWriter(run_id, numbers, self.transaction)
 
     def continue_run(self, run_id: int) -> LogWriter:
         """Go on with a run after its last event; moves that the file lacks are added to it."""
         base = run_id << RUN_SHIFT
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             numbers = _numbers_of_moves(connection)
             last_key = connection.exec_driver_sql(
                 "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?", (base, base + SEQ_MASK)
             ).scalar()
         last_seq = 0 if last_key is None else last_key - base
-        return SqlWriter(run_id, numbers, self._transaction, last_seq=last_seq)
+        return SqlWriter(run_id, numbers, self.transaction, last_seq=last_seq)
 
     def reader(self) -> LogReader:
         """A reader on the log's own second connection."""

@@ -10,10 +10,10 @@ from runner.device_executor import DeviceExecutor
 from runner.device_start import start_device_executor
 from runner.execution import Options
 from runner.kernels.backend import TritonAttention
-from runner.kernels.step_inputs import coda_columns, loop_columns
 from runner.kv_cache import KVCache, KVGeometry
 from runner.loading import LoadedModel
 from runner.resident import ResidentState
+from runner.staging import Stage
 
 from .roofline import Roofline, seconds
 
@@ -37,14 +37,17 @@ def time_steps(
     with torch.inference_mode():
         executor = _executor(loaded, rows, length, batch_invariant=batch_invariant)
         count = executor.buckets()[-1]
-        zeros = [0] * rows
-        executor.inputs.send(
-            loop_columns(list(range(rows)), zeros, [length - 1] * rows, [0.5] * rows, count)
-        )
+        stage = Stage(count, loaded.device)
+        columns = stage.columns
+        stage.put_slots(list(range(rows)), count)
+        columns.planes[:] = 0
+        columns.positions[:] = length - 1
+        columns.thresholds[:] = 0.5
+        executor.inputs.send(stage.numbers)
         loop = _median(executor, "recurrent", count)
-        sampling = [(0.0, 1.0, -1, 0, 1)] * rows
-        slots = list(range(rows))
-        executor.inputs.send(coda_columns(slots, [length - 1] * rows, [4] * rows, sampling, count))
+        columns.loops[:] = loaded.config.shape.depths
+        columns.temperatures[:] = 0.0
+        executor.inputs.send(stage.numbers)
         coda = _median(executor, "coda", count)
     floor = roofline.loop_seconds(rows, length)
     del executor
@@ -67,7 +70,8 @@ def _executor(
     loaded: LoadedModel, rows: int, length: int, *, batch_invariant: bool
 ) -> DeviceExecutor:
     """One plane of KV is enough for one loop; all requests are at depth 0."""
-    config, weight = loaded.config, loaded.model.lm_head.weight
+    model = loaded.as_ouro()
+    config, weight = model.config, model.lm_head.weight
     geometry = KVGeometry(
         layers=config.num_hidden_layers,
         kv_heads=config.num_key_value_heads,
@@ -87,7 +91,7 @@ def _executor(
     resident.hidden.normal_()
     options = Options(one_row_per_call=batch_invariant, prefix_caching=False, keeps_tokens=False)
     executor = start_device_executor(
-        loaded.model,
+        model,
         cache,
         attention,
         resident,

@@ -1,30 +1,77 @@
 """The small inputs of one step: numbers of every row, packed, sent in one copy to a fixed place.
 
-Graphs read the same addresses whenever they are replayed. Rows behind the last one are padding.
+Graphs read the same addresses whenever they are replayed. A step fills the columns that it reads;
+rows whose slot is -1 are padding, and nothing else of them is looked at.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .sampling_rows import SamplingRows
-from .tables import upload
 
-_WIDEST: Final = 12  # columns of 32 bits: those of a coda
+_Column = TypeVar("_Column")
+_WORDS: Final = 15  # of 32 bits in a row: four columns of 64 bits and seven of 32
+_ALIGNED: Final = 16  # rows: every column begins at a multiple of 64 bytes
+
+
+class StepColumns(NamedTuple, Generic[_Column]):
+    """What a step may ask of its rows, one entry per row, on the device or on the host."""
+
+    temperatures: _Column  # fp64
+    top_ps: _Column  # fp64
+    seeds: _Column  # int64
+    indices: _Column  # int64, of the outputs to be drawn
+    slots: _Column  # int32, -1: padding
+    tokens: _Column  # int32, -1: the device has it
+    planes: _Column  # int32
+    positions: _Column  # int32
+    loops: _Column  # int32, that the token of a coda ran
+    top_ks: _Column  # int32
+    thresholds: _Column  # fp32, of the exit
+
+
+def packed_numbers(capacity: int, device: torch.device, *, pinned: bool = False) -> Tensor:
+    """Room for the columns of `capacity` rows: int32, padding throughout."""
+    words = _WORDS * _stride(capacity)
+    return torch.full((words,), -1, dtype=torch.int32, device=device, pin_memory=pinned)
+
+
+def columns_of(numbers: Tensor, capacity: int) -> StepColumns[Tensor]:
+    """The columns within what `packed_numbers` made."""
+    words = numbers.view(_WORDS, _stride(capacity))
+    temperatures, top_ps, seeds, indices = words[:8].view(4, -1)  # the wide ones first: aligned
+    slots, tokens, planes, positions, loops, top_ks, thresholds = words[8:]
+    columns = StepColumns(
+        temperatures.view(torch.float64),
+        top_ps.view(torch.float64),
+        seeds.view(torch.int64),
+        indices.view(torch.int64),
+        slots,
+        tokens,
+        planes,
+        positions,
+        loops,
+        top_ks,
+        thresholds.view(torch.float32),
+    )
+    return StepColumns(*(column[:capacity] for column in columns))
+
+
+def _stride(capacity: int) -> int:
+    return -(-capacity // _ALIGNED) * _ALIGNED
 
 
 class PreludeInputs(NamedTuple):
-    """Tokens int32, -1 where the device has them."""
+    """Which slots begin a token, and which."""
 
     slots: Tensor
     tokens: Tensor
 
 
 class LoopInputs(NamedTuple):
-    """Where each row lies, and the exit threshold of its request (fp32)."""
+    """Where each row lies, and the exit threshold of its request."""
 
     slots: Tensor
     planes: Tensor
@@ -41,80 +88,30 @@ class CodaInputs(NamedTuple):
 
 
 class StepInputs:
-    """Room for `capacity` rows of any operation."""
+    """The columns on the device, with room for `capacity` rows of any operation."""
 
     def __init__(self, capacity: int, device: torch.device) -> None:
-        # Padding from the start: -1 is no slot, whichever operation reads it.
-        self._numbers = torch.full((_WIDEST * capacity,), -1, dtype=torch.int32, device=device)
+        self._numbers = packed_numbers(capacity, device)
+        self._columns = columns_of(self._numbers, capacity)
 
-    def send(self, columns: NDArray[np.int32]) -> None:
-        """Put [columns, rows] where the views below find them."""
-        self._numbers[: columns.size].copy_(
-            upload(columns.reshape(-1), self._numbers.device), non_blocking=True
-        )
-
-    def _views(self, columns: int, rows: int) -> Tensor:
-        return self._numbers[: columns * rows].view(columns, rows)
+    def send(self, numbers: Tensor) -> None:
+        """Copy packed numbers behind what was enqueued; the host does not wait."""
+        self._numbers.copy_(numbers, non_blocking=True)
 
     def prelude(self, rows: int) -> PreludeInputs:
-        """The columns that `prelude_columns` made."""
-        return PreludeInputs(*self._views(2, rows))
+        """What a PRELUDE step reads."""
+        columns = self._columns
+        return PreludeInputs(columns.slots[:rows], columns.tokens[:rows])
 
     def loop(self, rows: int) -> LoopInputs:
-        """The columns that `loop_columns` made."""
-        slots, planes, positions, thresholds = self._views(4, rows)
-        return LoopInputs(slots, planes, positions, thresholds.view(torch.float32))
+        """What a RECURRENT step reads."""
+        own = self._columns
+        columns = (own.slots, own.planes, own.positions, own.thresholds)
+        return LoopInputs(*(column[:rows] for column in columns))
 
     def coda(self, rows: int) -> CodaInputs:
-        """The columns that `coda_columns` made."""
-        columns = self._views(12, rows)
-        wide = columns[:8].view(4, 2 * rows)  # 64 bits each, first for their alignment
-        temperatures, top_ps = wide[0].view(torch.float64), wide[1].view(torch.float64)
-        seeds, indices = wide[2].view(torch.int64), wide[3].view(torch.int64)
-        slots, positions, loops, top_ks = columns[8:]
-        sampling = SamplingRows(slots, temperatures, top_ps, top_ks, seeds, indices)
-        return CodaInputs(sampling, positions, loops)
-
-
-def prelude_columns(slots: list[int], tokens: list[int], rows: int) -> NDArray[np.int32]:
-    """Columns of a PRELUDE step, padded to `rows`."""
-    columns = np.zeros((2, rows), dtype=np.int32)
-    count = len(slots)
-    columns[0, :count], columns[0, count:] = slots, -1
-    columns[1, :count] = tokens
-    return columns
-
-
-def loop_columns(
-    slots: list[int], planes: list[int], positions: list[int], thresholds: list[float], rows: int
-) -> NDArray[np.int32]:
-    """Columns of a RECURRENT step, padded to `rows`."""
-    columns = np.zeros((4, rows), dtype=np.int32)
-    count = len(slots)
-    columns[0, :count], columns[0, count:] = slots, -1
-    columns[1, :count], columns[2, :count] = planes, positions
-    columns[3].view(np.float32)[:count] = thresholds
-    return columns
-
-
-def coda_columns(
-    slots: list[int],
-    positions: list[int],
-    loops: list[int],
-    sampling: list[tuple[float, float, int, int, int]],
-    rows: int,
-) -> NDArray[np.int32]:
-    """Columns of a CODA step, padded to `rows`; of every row's sampling (temperature, top_p, top_k,
-    seed, index).
-    """
-    columns = np.zeros((12, rows), dtype=np.int32)
-    count = len(slots)
-    wide = columns[:8].reshape(4, 2 * rows)
-    temperatures, top_ps, top_ks, seeds, indices = zip(*sampling, strict=True)
-    wide[0].view(np.float64)[:count] = temperatures
-    wide[1].view(np.float64)[:count] = top_ps
-    wide[2].view(np.int64)[:count] = seeds
-    wide[3].view(np.int64)[:count] = indices
-    columns[8, :count], columns[8, count:] = slots, -1
-    columns[9, :count], columns[10, :count], columns[11, :count] = positions, loops, top_ks
-    return columns
+        """What a CODA step reads."""
+        own = self._columns
+        asked = (own.slots, own.temperatures, own.top_ps, own.top_ks, own.seeds, own.indices)
+        sampling = SamplingRows(*(column[:rows] for column in asked))
+        return CodaInputs(sampling, own.positions[:rows], own.loops[:rows])

@@ -32,9 +32,10 @@ class SlotTables:
 
     def put(self, slot: int, table: BlockTable) -> bool:
         """From here on `slot` has this table; whether it had another one before."""
-        slots, planes, pages = self.tensor.shape
-        if slot < slots and self._held[slot] is table:
+        held = self._held
+        if slot < len(held) and held[slot] is table:
             return False
+        slots, planes, pages = self.tensor.shape
         assert len(table) == planes, (len(table), planes)
         used = len(table[0])
         if slot >= slots or used > pages:

@@ -16,6 +16,7 @@ ALLOWED = {
     "rlt_fsm.arguments",
     "rlt_fsm.command_output",
     "rlt_fsm.errors",
+    "rlt_fsm.log.chained",
     "rlt_fsm.log.event_log",
     "rlt_fsm.log.port",
     "rlt_fsm.log.presence",
@@ -27,8 +28,12 @@ ALLOWED = {
 # Composition roots hand an engine to what drives one: nothing else in the auditor knows it. What
 # makes a failing workload small is blind to why it fails.
 ROOTS = {
+    "archive.py": {"rlt_fsm.log.archiving"},
+    "commands/join.py": {"rlt_fsm.log.joining"},
     "cli.py": {
+        "rlt_fsm.checkpoint",
         "rlt_fsm.command_line",
+        "rlt_fsm.replay",
         "runner.recorded",
         "runner.sim_runs",
         "runner.terminal",

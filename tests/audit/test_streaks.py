@@ -12,7 +12,7 @@ from random_runs import random_run
 from reseal import Tampered
 
 from audit.reader import open_log
-from audit.verify import Pass
+from audit.run_pass import Pass
 from rlt_fsm import Engine, EventLog, SamplingParams
 from rlt_fsm.config import from_mapping
 from runner.sim import SimRunner

@@ -15,7 +15,7 @@ from runner.cli import app as engine_app
 
 PROGRAMS = {"rlt-fsm": engine_app, "rlt-audit": audit_app}
 # What a command needs beyond files, and the option that names a file where no argument does.
-REQUIRED = {"--request": "a", "--base": "HEAD", "--format": "jsonl"}
+REQUIRED = {"--request": "a", "--base": "HEAD", "--format": "jsonl", "--before-step": "1"}
 FILE_OPTIONS = ("--workload", "--out", "-o")
 
 
@@ -156,7 +156,7 @@ def test_a_mistyped_command_is_one_sentence_with_the_nearest_and_status_2(progra
         ("rlt-audit", "shrink a --finding s7", "no such invariant: did you mean S7?"),
         ("rlt-audit", "explain a", "missing option '--request'"),
         ("rlt-audit", "verify", "missing argument 'DB'"),
-        ("rlt-audit", "verify a b", "got unexpected extra argument"),
+        ("rlt-audit", "state a b", "got unexpected extra argument"),
     ],
 )
 def test_other_slips_are_one_sentence_and_status_2(program, words, sentence):

@@ -1,6 +1,7 @@
 """Aborting, failing, reusing ids and closing, at every point of a request's life."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from rlt_fsm import (
     BatchResult,
     CacheConfig,
     ConfigError,
+    DeviceLost,
     Engine,
     EngineClosed,
     EngineConfig,
@@ -249,6 +251,39 @@ def test_a_runner_that_answers_for_another_ticket_stops_the_engine_with_its_log_
     with pytest.raises(EngineClosed, match="stopped at step 0"):
         engine.step()
     assert log.reader().runs()[0].outcome == "running"
+
+
+class LosesItsDevice(SimRunner):
+    """Computes so many batches; then every call fails, as after a failed assertion in a kernel."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self._left = batches
+
+    def submit(self, batch: Batch) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise DeviceLost("cuda:0 failed for good")
+        super().submit(batch)
+
+
+def test_a_lost_device_stops_the_engine_and_another_process_can_go_on(tmp_path: Path) -> None:
+    with Engine(SimRunner(), CONFIG) as engine:
+        engine.add_request("a", [1, 2], PARAMS)
+        expected = run(engine)[-1]
+    path = tmp_path / "run.db"
+    with EventLog.open(path) as log:
+        engine = Engine(LosesItsDevice(3), CONFIG, log)
+        engine.add_request("a", [1, 2], PARAMS)
+        with pytest.raises(DeviceLost, match="failed for good"):
+            run(engine)
+        for call in (engine.step, lambda: engine.add_request("b", [1], PARAMS)):
+            with pytest.raises(EngineClosed, match=r"stopped at step 3.*failed for good"):
+                call()
+    with Engine.recover(path, SimRunner()) as engine:
+        assert run(engine)[-1] == expected
+    with EventLog.open_for_reading(path) as log:
+        assert audit.verify(log).verdict == "clean"
 
 
 def test_last_schedule_tells_what_ran() -> None:

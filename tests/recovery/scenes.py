@@ -78,10 +78,10 @@ def wanted(seed: int = 0) -> list[Wanted]:
     ]
 
 
-def serve(engine: Engine, requests: Sequence[Wanted]) -> None:
+def serve(engine: Engine, requests: Sequence[Wanted], most_steps: int = MOST_STEPS) -> None:
     """Add what is wanted and not known yet, and step to the end; the engine stays open."""
     to_come = [request for request in requests if request.name not in engine.state.generations]
-    for _ in range(MOST_STEPS):
+    for _ in range(most_steps):
         while to_come and (
             to_come[0].at <= engine.current_step or not engine.has_unfinished_requests()
         ):
@@ -90,7 +90,7 @@ def serve(engine: Engine, requests: Sequence[Wanted]) -> None:
         if not engine.has_unfinished_requests():
             return
         engine.step()
-    raise AssertionError(f"not done after {MOST_STEPS} steps")
+    raise AssertionError(f"not done after {most_steps} steps")
 
 
 def outputs_in(log: EventLog, run: int = 1) -> Outputs:

@@ -243,15 +243,28 @@ def test_pages_that_others_wrote_count_as_written_once_a_request_begins_behind_t
 def test_decode_rows_advance_their_own_plane_or_nothing():
     cache = pool()
     fill(cache, tokens=1)
-    one = [Span(A, TABLE, depth, 1, 2) for depth in (0, 1)]
-    cache.advance(one)
+    for depth in (0, 1):
+        cache.advance([A], [TABLE], [depth], [1])
     assert [cache.frontier(A, depth) for depth in range(3)] == [2, 2, 1]
-    first = Span(B, ((6, 7), (8, 9), (10, 11)), 0, 0, 1)
-    for late, message in (
-        (Span(A, TABLE, 2, 2, 3), "only 1 positions are written"),
-        (Span(A, TABLE, 0, 4, 5), "no page for position 4"),
+    other = ((6, 7), (8, 9), (10, 11))
+    for depth, position, message in (
+        (2, 2, "only 1 positions are written"),
+        (0, 4, "no page for position 4"),
     ):
-        assert message in unchanged_by(cache, lambda late=late: cache.advance([first, late]))
+        late = ([B, A], [other, TABLE], [0, depth], [0, position])
+        assert message in unchanged_by(cache, lambda late=late: cache.advance(*late))
+
+
+def test_exits_that_never_ran_are_not_counted():
+    cache = pool()
+    fill(cache, depths=(0,), tokens=1)
+    good = Exited(A, TABLE, 0, 1)
+    for wrong, message in (
+        (Exited(A, TABLE, 1, 1), "position 1 never ran at depth 0"),
+        (Exited(A, TABLE, 0, 2), "position 0 never ran at depth 1"),
+        (Exited(A, TABLE, 0, 4), "exit depth 4 outside [1, 3]"),
+    ):
+        assert message in unchanged_by(cache, lambda w=wrong: cache.count_exits([good, w]))
 
 
 def test_exits_are_counted_without_a_copy_where_a_kernel_copies():

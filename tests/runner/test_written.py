@@ -27,6 +27,21 @@ def test_writing_a_position_again_changes_nothing():
     assert records.frontier(A, 0) == 4
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 5))))
+def test_one_position_at_a_time_counts_as_a_range_of_one(writes):
+    short, long = WrittenRecords(4), WrittenRecords(4)
+    for first, count, position in writes:
+        planes = range(first, min(first + count, 4))
+        short.extend_by_one(A, planes, position)
+        for plane in planes:
+            long.extend(A, plane, position, position + 1)
+    for plane in range(4):
+        assert [short.has(A, plane, p) for p in range(7)] == [
+            long.has(A, plane, p) for p in range(7)
+        ]
+        assert short.frontier(A, plane) == long.frontier(A, plane)
+
+
 def test_what_is_taken_is_gone_and_comes_back_as_it_was():
     records = WrittenRecords(2)
     records.extend(A, 0, 0, 3)

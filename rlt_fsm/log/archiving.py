@@ -1,0 +1,179 @@
+"""Taking a run's first events out of a log file, into an archive: copy, compare, name, let go.
+
+The archive is a log itself: the run's header, its events and steps up to a checkpoint, and the
+checkpoint with which it begins, if it is not the first. It gets its name only when it is whole and
+on the disk; the log forgets the events only then, in one small transaction, and gives their space
+free in short ones, beside a writer. Whoever is killed at any moment has lost nothing: what is left
+of a copy is made again, what is left of a deletion is deleted next time.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from rlt_fsm.errors import LogUnavailable
+
+from .location import locate
+from .port import Checkpoint, EventRow
+from .schema import ARCHIVED_VERSION, CHECKPOINT_TABLE, CREATE, RUN_SHIFT
+from .sql_errors import translated
+from .sql_store import SqlStore
+
+COPIED_ROWS: Final = 50_000  # at once, each in its own transaction: see `wal`
+DELETED_ROWS: Final = 10_000  # at once; the writer waits so long
+PAUSE_S: Final = 0.002  # between two deletions, for a writer that waits
+
+_COLUMNS: Final = EventRow._fields[1:]
+
+
+def move_prefix(url_or_path: str | Path, archive: Path | None, checkpoint: Checkpoint) -> None:
+    """Take the events up to a checkpoint out of the log; `archive` None: delete them.
+
+    Raises:
+        LogUnavailable: the archive is there already, cannot be written, or is not what was copied;
+            the log is as it was. Or the log cannot be written now; then do it again.
+    """
+    path = locate(url_or_path, read_only=True).path
+    if archive is not None:
+        _write(path, archive, checkpoint)
+    with SqlStore(path, read_only=False) as log:
+        _begin_at(log, checkpoint)
+        while _delete_some(log, checkpoint):
+            time.sleep(PAUSE_S)
+
+
+# ---- the archive ---------------------------------------------------------------------------------
+
+
+def _write(path: Path, archive: Path, checkpoint: Checkpoint) -> None:
+    if archive.exists():
+        raise LogUnavailable(f"{archive}: there is such a file already: give another name")
+    part = archive.with_name(f"{archive.name}.part")
+    part.unlink(missing_ok=True)
+    with (
+        translated(str(archive)),
+        closing(sqlite3.connect(f"file:{quote(str(part))}", uri=True, isolation_level=None)) as own,
+    ):
+        for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *CREATE):
+            own.execute(statement)
+        own.execute("ATTACH ? AS live", (f"file:{quote(str(path))}?mode=ro",))
+        _copy(own, checkpoint)
+        _require_the_same(own, archive, checkpoint)
+    _sync(part)
+    part.rename(archive)
+    _sync(archive.parent)
+
+
+def _copy(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+    run_id = checkpoint.run_id
+    connection.execute("INSERT INTO run_log SELECT * FROM live.run_log WHERE run_id = ?", (run_id,))
+    connection.execute("INSERT INTO move SELECT * FROM live.move")
+    connection.execute("INSERT INTO move_edge SELECT * FROM live.move_edge")
+    connection.execute(
+        "INSERT INTO request_ref SELECT * FROM live.request_ref WHERE run_id = ?", (run_id,)
+    )
+    before = _checkpoint_before(connection, run_id)
+    if before is not None:
+        connection.execute(CHECKPOINT_TABLE)
+        connection.execute(
+            "INSERT INTO checkpoint SELECT * FROM live.checkpoint WHERE run_id = ?", (run_id,)
+        )
+        connection.execute(f"PRAGMA user_version = {ARCHIVED_VERSION}")
+    connection.execute(
+        "INSERT INTO step_log SELECT * FROM live.step_log "
+        "WHERE run_id = ? AND step > ? AND step <= ?",
+        (run_id, -1 if before is None else before[0], checkpoint.step),
+    )
+    for keys in _ranges(before, checkpoint):
+        connection.execute(
+            "INSERT INTO event_log SELECT * FROM live.event_log WHERE key > ? AND key <= ?", keys
+        )
+
+
+def _checkpoint_before(connection: sqlite3.Connection, run_id: int) -> tuple[int, int] | None:
+    """The step and the seq after which the run begins in the log now."""
+    ((version,),) = connection.execute("PRAGMA live.user_version").fetchall()
+    if version != ARCHIVED_VERSION:
+        return None
+    sql = "SELECT step, seq FROM live.checkpoint WHERE run_id = ?"
+    rows: list[tuple[int, int]] = connection.execute(sql, (run_id,)).fetchall()
+    return rows[0] if rows else None
+
+
+def _ranges(before: tuple[int, int] | None, checkpoint: Checkpoint) -> Iterator[tuple[int, int]]:
+    """(after, up to) of the keys, COPIED_ROWS at a time."""
+    base = checkpoint.run_id << RUN_SHIFT
+    first = 0 if before is None else before[1]
+    for after in range(first, checkpoint.seq, COPIED_ROWS):
+        yield base + after, base + min(after + COPIED_ROWS, checkpoint.seq)
+
+
+def _require_the_same(
+    connection: sqlite3.Connection, archive: Path, checkpoint: Checkpoint
+) -> None:
+    """Hold every event of the copy against the log's."""
+    own = ", ".join(f"a.{name}" for name in _COLUMNS)
+    others = ", ".join(f"l.{name}" for name in _COLUMNS)
+    sql = (
+        "SELECT count(*) FROM live.event_log AS l JOIN event_log AS a ON a.key = l.key "  # noqa: S608  # fixed names
+        f"WHERE l.key > ? AND l.key <= ? AND ({own}) IS ({others})"
+    )
+    for after, until in _ranges(_checkpoint_before(connection, checkpoint.run_id), checkpoint):
+        ((same,),) = connection.execute(sql, (after, until)).fetchall()
+        if same != until - after:
+            raise LogUnavailable(
+                f"{archive}: {until - after - same} events were not copied as they are: "
+                "the log is as it was"
+            )
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of files, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ---- the log -------------------------------------------------------------------------------------
+
+
+def _begin_at(log: SqlStore, checkpoint: Checkpoint) -> None:
+    """From now on the run begins after the checkpoint; the events before it are leftovers."""
+    with log.transaction() as connection:
+        connection.exec_driver_sql(CHECKPOINT_TABLE)
+        sql = "SELECT seq FROM checkpoint WHERE run_id = ?"
+        begins_at = connection.exec_driver_sql(sql, (checkpoint.run_id,)).scalar()
+        if begins_at is not None and begins_at >= checkpoint.seq:
+            raise LogUnavailable(
+                f"{log.name}: run {checkpoint.run_id} was archived up to seq {begins_at} by "
+                "another process meanwhile"
+            )
+        sql = "INSERT OR REPLACE INTO checkpoint VALUES (?, ?, ?, ?, ?, ?, ?)"
+        connection.exec_driver_sql(sql, tuple(checkpoint))
+        connection.exec_driver_sql(f"PRAGMA user_version = {ARCHIVED_VERSION}")
+
+
+def _delete_some(log: SqlStore, checkpoint: Checkpoint) -> bool:
+    """Delete the next leftovers; whether there may be more."""
+    run_id, base = checkpoint.run_id, checkpoint.run_id << RUN_SHIFT
+    with log.transaction() as connection:
+        sql = "SELECT min(key) FROM event_log WHERE key BETWEEN ? AND ?"
+        first = connection.exec_driver_sql(sql, (base, base + checkpoint.seq)).scalar()
+        if first is None:
+            sql = "DELETE FROM step_log WHERE run_id = ? AND step <= ?"
+            connection.exec_driver_sql(sql, (run_id, checkpoint.step))
+            return False
+        until = min(first + DELETED_ROWS - 1, base + checkpoint.seq)
+        sql = """DELETE FROM step_log WHERE run_id = ? AND step < coalesce(
+            (SELECT step FROM event_log WHERE key = ?), 0)"""
+        connection.exec_driver_sql(sql, (run_id, until))
+        sql = "DELETE FROM event_log WHERE key BETWEEN ? AND ?"
+        connection.exec_driver_sql(sql, (base, until))
+        return True
