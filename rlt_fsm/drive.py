@@ -6,17 +6,21 @@ decides nothing about scheduling and reads no clock.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from .crash import crash
 from .drive_result import DriveResult, RequestResult, check
 from .engine import Engine
 from .errors import RequestRefused, WorkloadError
+from .events import Finished
+from .log.port import EventCells
 from .moves import MOVES
 from .outputs import RequestOutput
 from .prompts import prompts
+from .replay import our_moves, recorded
 from .states import FinishReason
 from .workload import Action, Workload, in_order, needs, split_label, when_states
 
@@ -43,7 +47,7 @@ _ENTERS = tuple(
     )
     for move in MOVES
 )
-_NOT_DRIVEN = {"crash", "pd"}
+_NOT_DRIVEN = {"pd"}
 
 OnStep = Callable[[int, int], None]
 
@@ -88,8 +92,14 @@ def require_drivable(workload: Workload, *, can_fail: bool) -> None:
     """Raise WorkloadError for what `drive` could not carry out, before anything is started."""
     if missing := sorted(needs(workload) & _NOT_DRIVEN):
         raise WorkloadError(f"the workload needs {', '.join(missing)}: not in this version")
-    if not can_fail and any(action.fail for action in workload.actions):
-        raise WorkloadError("a 'fail' action needs a device that fails on demand: use model sim")
+    if not can_fail and any(action.fail or action.crash for action in workload.actions):
+        raise WorkloadError(
+            "a 'fail' or 'crash' action needs a device that fails on demand: use model sim"
+        )
+    if workload.config.execution.durability == "off" and "crash" in needs(workload):
+        raise WorkloadError(
+            "a 'crash' action needs a log that is written: execution.durability='off' writes none"
+        )
     prompts(workload)
 
 
@@ -141,7 +151,7 @@ class _Drive:
             if (next_at := self._next_at()) is None:
                 break
             engine.advance_to(next_at)
-            self._observe()
+            self._observe(engine.last_events)
         return DriveResult(
             requests=tuple(self._results[key] for key in self._by_ref),
             steps=self._steps,
@@ -163,6 +173,7 @@ class _Drive:
             due.append(self._timed.popleft()[1])
         for index in sorted(due):
             self._act(self._workload.actions[index])
+        step = self._engine.current_step  # a recovery takes one, too
         while self._arrivals and self._workload.requests[self._arrivals[0][0]].at <= step:
             self._add(*self._arrivals.popleft())
 
@@ -172,6 +183,22 @@ class _Drive:
         elif action.fail:
             assert self._faults is not None
             self._faults.fail_next()
+        elif action.crash:
+            self._crash()
+
+    def _crash(self) -> None:
+        """Whoever is live goes on; a recovery may find that somebody had ended."""
+        engine = self._engine
+        crash(engine)
+        for fact in recorded(engine.log.reader(), engine.run_id, self._seen_seq):
+            if isinstance(fact.fact, Finished):
+                key = self._by_ref[fact.fact.ref]
+                self._update(key, finish_reason=fact.fact.finish_reason.value)
+                self._ended += 1
+        reader = engine.log.reader()
+        moves = our_moves(reader, engine.run_id)
+        rows = reader.events(engine.run_id, self._seen_seq)
+        self._observe([(*row[:5], moves[row[5]], *row[6:]) for row in rows])
 
     def _abort(self, text: str) -> None:
         request_id, generation = split_label(text)
@@ -210,7 +237,7 @@ class _Drive:
         # A step that only hands out the last outputs of aborted requests takes no number.
         self._steps += self._engine.current_step > before
         self._disarm()
-        self._observe()
+        self._observe(self._engine.last_events)
         if self._on_step is not None:
             self._on_step(self._steps, self._ended)
 
@@ -230,9 +257,8 @@ class _Drive:
             finish_reason=output.finish_reason,
         )
 
-    def _observe(self) -> None:
-        """Count preemptions and queue the actions that the new events call for."""
-        rows = self._engine.last_events
+    def _observe(self, rows: Sequence[EventCells]) -> None:
+        """Count preemptions and queue the actions that new events call for."""
         if not rows or rows[0][0] <= self._seen_seq:
             return
         self._seen_seq = rows[-1][0]

@@ -79,12 +79,13 @@ def _at_checkpoint(log: EventStore, run_id: int) -> EngineState | None:
     return state
 
 
-def recorded(reader: LogReader, run_id: int) -> Iterator[Recorded]:
-    """The committed facts of a run, in order.
+def recorded(reader: LogReader, run_id: int, after_seq: int = 0) -> Iterator[Recorded]:
+    """The committed facts of a run after `after_seq`, in order.
 
     A file keeps the move numbers of whoever wrote it first: they are matched by their texts.
     """
-    cells = reader.events(run_id)  # bounds what is read; what it refers to is there already
+    # Bounds what is read; what it refers to is there already.
+    cells = reader.events(run_id, after_seq)
     names = {row[0]: (row[1], row[2]) for row in reader.requests(run_id)}
     refs = {f"{request_id}#{generation}": ref for ref, (request_id, generation) in names.items()}
     numbers = our_moves(reader, run_id)

@@ -7,6 +7,7 @@ What a seed stands for is in `simulate_workloads.py`, what is held against it in
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -34,6 +35,7 @@ __all__ = [
     "simulate",
 ]
 
+crashing_workload = partial(random_workload, crashes=True)
 Tell = Callable[[str], None]  # what is going on, for a person who waits
 
 
@@ -80,7 +82,7 @@ def simulate(
     max_steps: int = MAX_STEPS,
     seconds: float | None = None,
     tell: Tell | None = None,
-    make: Make = random_workload,
+    make: Make = crashing_workload,
 ) -> Simulated:
     """Put the workload of every seed on trial, up to the first that fails or until time is up.
 

@@ -43,8 +43,8 @@ class Dice:
         return self.between(0, 99) < percent
 
 
-def random_workload(seed: int, *, max_steps: int = MAX_STEPS) -> Workload:
-    """The workload of a seed. It is cut off after `max_steps` steps."""
+def random_workload(seed: int, *, max_steps: int = MAX_STEPS, crashes: bool = False) -> Workload:
+    """The workload of a seed, with crashes or without. It is cut off after `max_steps` steps."""
     dice = Dice(seed)
     is_tight = dice.happens(50)
     model: Object = {
@@ -70,6 +70,10 @@ def random_workload(seed: int, *, max_steps: int = MAX_STEPS) -> Workload:
     if dice.happens(50):
         config["execution"] |= {"async_scheduling": True, "max_in_flight": dice.pick((1, 2, 3, 5))}
         workload["completion"] = _completion(dice)
+    if crashes and config["execution"]["durability"] != "off" and dice.happens(20):
+        last = requests[-1]["at"] + 60
+        for _ in range(dice.between(1, 3)):
+            workload["actions"].append({"at": dice.between(0, last), "crash": True})
     return parse(msgspec.json.encode(workload), name=f"seed {seed}")
 
 

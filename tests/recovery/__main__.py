@@ -1,20 +1,22 @@
-"""Kills serving processes at random moments and compares what their requests get in the end.
+"""Ends serving processes at random moments and compares what their requests get in the end.
 
     PYTHONPATH=.:tests python -m recovery --seeds 0:200 --seconds 600
 
 Every fourth victim is the demo model (fp32, sampling), the others are sims in the scenes of
-`scenes.py`. Prints the sums; exit status 1 at the first difference.
+`scenes.py`. They are killed, find their disk full or their log locked. Prints the sums; exit status
+1 at the first difference.
 """
 
 import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import structlog
 from recovery.demo import demo_victims
-from recovery.killing import Killed, kill_and_recover, sim_victim
+from recovery.killing import Ended, end_and_recover, sim_victim
 
 
 def main() -> int:
@@ -24,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="stop after (default 600)")
     options = parser.parse_args()
     first, _, end = options.seeds.partition(":")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     demo_victim = demo_victims()
     started, done = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +35,7 @@ def main() -> int:
                 break
             victim = demo_victim(seed) if seed % 4 == 3 else sim_victim(seed)
             try:
-                done.append(kill_and_recover(Path(folder), victim, seed))
+                done.append(end_and_recover(Path(folder), victim, seed))
             except AssertionError as error:
                 _say(f"seed {seed} FAILED: {error}")
                 return 1
@@ -43,13 +45,14 @@ def main() -> int:
     return 0
 
 
-def _sums(done: list[Killed], seconds: float) -> str:
-    by_name: dict[str, int] = {}
-    for one in done:
-        by_name[one.name] = by_name.get(one.name, 0) + one.killed
-    lives = ", ".join(f"{name} {killed}" for name, killed in by_name.items())
+def _sums(done: list[Ended], seconds: float) -> str:
+    ends = Counter(end for one in done for end in one.ends)
+    told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
+    victims = ", ".join(f"{n} {name}" for name, n in Counter(one.name for one in done).items())
     return (
-        f"{len(done)} victims, {sum(one.killed for one in done)} kills ({lives}), "
+        f"{len(done)} victims ({victims}), {ends.total()} lives cut short ({told}), "
+        f"{sum(one.in_recovery for one in done)} of them while recovering, "
+        f"{sum(one.waited for one in done)} waited for a lock, "
         f"{sum(one.recovered for one in done)} recoveries, "
         f"{sum(one.events for one in done)} events audited clean, {seconds:.0f} s"
     )

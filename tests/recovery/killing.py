@@ -1,17 +1,21 @@
-"""Kills a serving process at a random moment, again and again, and lets the last one finish.
+"""Ends a serving process at a random moment, again and again, and lets the last one finish.
 
 Every life is a fork of this process, so that a life costs milliseconds and dies in the middle of
-its work. Half of them are killed from outside after a random time, half kill themselves at a random
-moment inside SQLite, so inside a statement or a commit. A life after the first recovers what the
-one before left; it is killed the same way, often while it recovers.
+its work. Most are killed: from outside after a random time, or by themselves at a random moment
+inside SQLite, so inside a statement or a commit. Some find that their files may not grow beyond a
+random size, some that another process locks the log for about as long as they would wait. A life
+after the first recovers what the one before left; it ends in the same ways, often while it
+recovers.
 """
 
 import os
+import resource
 import signal
 import sqlite3
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -22,11 +26,15 @@ from recovery.scenes import SCENES, Outputs, Wanted, config_of, outputs_in, serv
 import audit
 from rlt_fsm import Engine, EventLog, Runner
 from rlt_fsm.config import EngineConfig
+from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.port import RunInfo
 
 MOST_LIVES = 4  # but for the last
+LOCKED_S = (4.5, 6.5)  # a log waits 5 s
+LEAST_FILE = 40_000  # bytes: below that no log can be made
 SQL_STEPS = 25  # of SQLite's virtual machine between two moments at which it may be killed
 EXIT_FAILED = 3
+EXIT_STOPPED = 4  # the log could not be written
 
 
 class Victim(NamedTuple):
@@ -38,12 +46,17 @@ class Victim(NamedTuple):
     requests: Sequence[Wanted]
 
 
-class Killed(NamedTuple):
-    """What came of one victim: how many lives were cut short, and in how many a recovery was."""
+class Ended(NamedTuple):
+    """What came of one victim: which ends cut its lives short, how many recoveries there were,
+    how many lives ended before the recovery that they had begun was there, and how many outlived a
+    lock.
+    """
 
     name: str
-    killed: int
+    ends: tuple[str, ...]
     recovered: int
+    in_recovery: int
+    waited: int
     events: int
 
 
@@ -88,16 +101,20 @@ def _in_a_fork(do: Callable[[], None]) -> int:
         return child
     try:
         do()
+    except LogUnavailable:
+        os._exit(EXIT_STOPPED)
     except BaseException:  # noqa: BLE001  # a fork must not go on as its parent
         traceback.print_exc()
         os._exit(EXIT_FAILED)
     os._exit(0)
 
 
-def _was_killed(child: int) -> bool:
+def _was_cut_short(child: int, *, may_stop: bool = False) -> bool:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL, os.WTERMSIG(status)
+        return True
+    if may_stop and os.WEXITSTATUS(status) == EXIT_STOPPED:
         return True
     assert os.WEXITSTATUS(status) == 0, "a life failed: its error is above"
     return False
@@ -120,11 +137,14 @@ def _in_sql(do: Callable[[], object]) -> None:
 
 
 class _Whole(NamedTuple):
-    """A life that nobody cut short: what the requests got, how long, how many moments of SQL."""
+    """A life that nobody cut short: what the requests got, how long, how many moments of SQL, and
+    the size of the log.
+    """
 
     outputs: Outputs
     seconds: float
     moments: int
+    file_size: int
 
 
 def undisturbed(path: Path, victim: Victim) -> _Whole:
@@ -138,10 +158,11 @@ def undisturbed(path: Path, victim: Victim) -> _Whole:
         told.write_text(str(len(moments)), encoding="utf-8")
 
     started = time.perf_counter()
-    assert not _was_killed(_in_a_fork(counting))
+    assert not _was_cut_short(_in_a_fork(counting))
     seconds = time.perf_counter() - started
     with EventLog.open_for_reading(path) as log:
-        return _Whole(outputs_in(log), seconds, int(told.read_text(encoding="utf-8")))
+        moments = int(told.read_text(encoding="utf-8"))
+        return _Whole(outputs_in(log), seconds, moments, path.stat().st_size)
 
 
 def _suicide(moment: int) -> Callable[[], None]:
@@ -154,8 +175,8 @@ def _suicide(moment: int) -> Callable[[], None]:
     return tick
 
 
-def kill_and_recover(folder: Path, victim: Victim, seed: int) -> Killed:
-    """Kill the victim up to MOST_LIVES times, let it end, and compare.
+def end_and_recover(folder: Path, victim: Victim, seed: int) -> Ended:
+    """End the victim up to MOST_LIVES times, let it live to its end, and compare.
 
     Raises:
         AssertionError: a committed event is missing or changed, a request did not get what it gets
@@ -164,36 +185,103 @@ def kill_and_recover(folder: Path, victim: Victim, seed: int) -> Killed:
     random = Random(seed)
     expected = undisturbed(folder / f"{seed}-whole.db", victim)
     path = folder / f"{seed}.db"
-    killed, before = 0, b""
-    for _ in range(1 + random.randrange(MOST_LIVES)):
-        killed += _kill_once(path, victim, random, expected)
+    ends: list[str] = []
+    before, recoveries, in_recovery, waited = b"", 0, 0, 0
+    for life in range(1 + random.randrange(MOST_LIVES)):
+        name = random.choices(list(_ENDS), _WEIGHTS)[0]
+        if not _ENDS[name](path, victim, random, expected):
+            waited += name == "locked out"
+            continue
+        ends.append(name)
         before = _still_begins_with(path, before)
-    assert not _was_killed(_in_a_fork(lambda: live(path, victim)))
+        now = _recoveries_in(path)
+        in_recovery += life > 0 and bool(before) and now == recoveries
+        recoveries = now
+    assert not _was_cut_short(_in_a_fork(lambda: live(path, victim)))
     _still_begins_with(path, before)
     with EventLog.open_for_reading(path) as log:
         (run,) = log.reader().runs()
         got = outputs_in(log)
-        names = {move.move: move.trigger for move in log.reader().moves(1)}
-        recovered = sum(names[event[5]] == "recover" for event in log.reader().events(1))
     assert got == expected.outputs, f"{victim.name}, seed {seed}: {got} for {expected.outputs}"
     report = audit.verify(path)
     assert report.ok, f"{victim.name}, seed {seed}: {report.findings[:3]}"
-    return Killed(victim.name, killed, recovered, run.last_seq)
+    return Ended(
+        name=victim.name,
+        ends=tuple(ends),
+        recovered=_recoveries_in(path),
+        in_recovery=in_recovery,
+        waited=waited,
+        events=run.last_seq,
+    )
 
 
-def _kill_once(path: Path, victim: Victim, random: Random, whole: _Whole) -> bool:
-    if random.random() < 0.5:
-        moment = random.randint(1, whole.moments)
+# ---- ends: each tells whether it cut the life short ----------------------------------------------
 
-        def dying() -> None:
-            _in_sql(_suicide(moment))
-            live(path, victim)
 
-        return _was_killed(_in_a_fork(dying))
+def _in_a_statement(path: Path, victim: Victim, random: Random, whole: _Whole) -> bool:
+    moment = random.randint(1, whole.moments)
+
+    def dying() -> None:
+        _in_sql(_suicide(moment))
+        live(path, victim)
+
+    return _was_cut_short(_in_a_fork(dying))
+
+
+def _from_outside(path: Path, victim: Victim, random: Random, whole: _Whole) -> bool:
     child = _in_a_fork(lambda: live(path, victim))
     time.sleep(random.uniform(0, whole.seconds))
     os.kill(child, signal.SIGKILL)
-    return _was_killed(child)
+    return _was_cut_short(child)
+
+
+def _on_a_full_disk(path: Path, victim: Victim, random: Random, whole: _Whole) -> bool:
+    """A limit of the system on what any file of the life may grow to."""
+    limit = random.randint(LEAST_FILE, 2 * whole.file_size)
+
+    def cramped() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        live(path, victim)
+
+    return _was_cut_short(_in_a_fork(cramped), may_stop=True)
+
+
+def _locked_out(path: Path, victim: Victim, random: Random, whole: _Whole) -> bool:
+    begins_s, lasts_s = random.uniform(0, whole.seconds), random.uniform(*LOCKED_S)
+
+    def lock() -> None:
+        time.sleep(begins_s)
+        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            time.sleep(lasts_s)
+            connection.rollback()
+
+    locker = _in_a_fork(lock)
+    was_cut_short = _was_cut_short(_in_a_fork(lambda: live(path, victim)), may_stop=True)
+    assert not _was_cut_short(locker)
+    return was_cut_short
+
+
+End = Callable[[Path, Victim, Random, _Whole], bool]
+_ENDS: dict[str, End] = {
+    "killed in a statement": _in_a_statement,
+    "killed": _from_outside,
+    "disk full": _on_a_full_disk,
+    "locked out": _locked_out,
+}
+_WEIGHTS = (40, 36, 18, 6)
+
+
+# ---- what is left --------------------------------------------------------------------------------
+
+
+def _recoveries_in(path: Path) -> int:
+    if not _runs_in(path):
+        return 0
+    with EventLog.open(path) as log:
+        names = {move.move: move.trigger for move in log.reader().moves(1)}
+        return sum(names[event[5]] == "recover" for event in log.reader().events(1))
 
 
 def _still_begins_with(path: Path, before: bytes) -> bytes:

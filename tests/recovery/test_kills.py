@@ -1,4 +1,4 @@
-"""kill -9 at random moments, in a process of its own: `python -m recovery` in short."""
+"""Ends at random moments, in a process of its own: `python -m recovery` in short."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_whoever_is_killed_at_any_moment_gets_in_the_end_what_it_would_have_got():
+def test_whoever_is_ended_at_any_moment_gets_in_the_end_what_it_would_have_got():
     folders = [str(TESTS.parent), str(TESTS)]
     done = subprocess.run(
         [sys.executable, "-m", "recovery", "--seeds", "0:8", "--seconds", "60"],
@@ -18,4 +18,4 @@ def test_whoever_is_killed_at_any_moment_gets_in_the_end_what_it_would_have_got(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("8 victims, ")
+    assert done.stdout.startswith("8 victims (")

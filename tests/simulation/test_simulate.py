@@ -28,7 +28,7 @@ def test_seeds_are_clean_and_reach_every_kind_of_event():
         *("open", "close", "submit", "refuse", "admit", "select", "enqueue", "output", "finish"),
         *("abort", "retire", "submit_batch", "complete_batch", "fail_batch", "retire_batch"),
         *("grow", "yield", "offload", "offload_resident", "resume", "rewind", "verdict"),
-        *("publish", "evict", "drop"),
+        *("publish", "evict", "drop", "recover"),
     }
     assert result.events == sum(result.triggers.values())
     assert result.preemptions == sum(result.triggers[t] for t in ("yield", "offload", "rewind"))
@@ -141,7 +141,7 @@ def run_out_of_blocks(patch):
 def test_a_bug_is_found_and_a_small_workload_shows_it(bug, kinds, monkeypatch):
     with monkeypatch.context() as patch:
         bug(patch)
-        result = simulate(range(40, 90), judge)
+        result = simulate(range(40, 90), judge, make=random_workload)
         failed = result.failed
         assert failed is not None
         assert result.end == failed.seed + 1

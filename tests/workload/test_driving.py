@@ -235,7 +235,13 @@ def test_the_log_keeps_the_workload(run_workload, workload_text):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"actions": [{"at": 1, "crash": True}]}, "needs crash"),
+        (
+            {
+                "actions": [{"at": 1, "crash": True}],
+                "config": {"execution": {"durability": "off"}},
+            },
+            "'crash' action needs a log that is written",
+        ),
         ({"actions": [{"at": 1, "send_done": "a"}]}, "needs pd"),
         ({"requests": [{"id": "a", "prompt_len": 1, "remote": True}]}, "needs pd"),
     ],
