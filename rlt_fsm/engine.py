@@ -80,10 +80,9 @@ class Engine:
     ) -> None:
         self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
-        self._state, self._writer, self._verdicts = state, writer, verdicts
-        lookup = log.generation_lookup(writer.run_id)
-        if lookup is not None and self.config.execution.durability != "off":
-            state.generations.leave_to(lookup)
+        self._state, self._writer = state, writer
+        if self.config.execution.durability != "off":
+            state.generations.leave_to(log.generation_lookup(writer.run_id))
         self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
         self._scheduler = Scheduler(state, self._recorder, runner, verdicts=verdicts)
         self._log = oplog.logger(run_id=writer.run_id)
@@ -155,8 +154,9 @@ class Engine:
             self._recorder.record(fact)
             self._recorder.commit()
         if refused is not None:
-            told = {"request_id": name, "reason": refused.reason}
-            self._log.info("refused", step=self.current_step, **told)
+            self._log.info(
+                "refused", step=self.current_step, request_id=name, reason=refused.reason
+            )
             raise RequestRefused(name, refused.code, refused.sentence)
 
     def abort_request(self, request_id: str) -> bool:
@@ -218,7 +218,7 @@ class Engine:
         if not len(flight):
             return []
         outputs = flight.land(wait=batch is None or flight.is_full)
-        # The next loop's batch shall be a full one; and who is held for a better one waits little.
+        # The next loop's batch shall be full, and who is held for a better one waits little.
         while len(flight) and (flight.is_undecided or self._scheduler.waits_for_victims):
             outputs += flight.land(wait=True)
         return outputs
