@@ -78,12 +78,10 @@ class Engine:
         *,
         verdicts: bool,
     ) -> None:
-        self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
-        self._state, self._writer, self._verdicts = state, writer, verdicts
-        lookup = log.generation_lookup(writer.run_id)
-        if lookup is not None and self.config.execution.durability != "off":
-            state.generations.leave_to(lookup)
+        self._runner, self._state, self._writer, self._verdicts = runner, state, writer, verdicts
+        if self.config.execution.durability != "off":
+            state.generations.leave_to(log.generation_lookup(writer.run_id))
         self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
         self._scheduler = Scheduler(state, self._recorder, runner, verdicts=verdicts)
         self._log = oplog.logger(run_id=writer.run_id)
@@ -269,10 +267,10 @@ class Engine:
             self._recorder.end_step(None)
             self._recorder.end_run(outcome, wall_time())
         self._log.info("run ended", step=self._recorder.step, outcome=outcome.value)
-        self._stopped = "the engine is closed; make a new one"
-        self._release()
+        self._release("the engine is closed; make a new one")
 
-    def _release(self) -> None:
+    def _release(self, stopped: str) -> None:
+        self._stopped = stopped
         self._runner.close()
         if self._owns_log:
             self.log.close()
@@ -289,9 +287,8 @@ class Engine:
         try:
             yield
         except BaseException as error:
-            self._stopped = f"the engine stopped at step {self._recorder.step}: {error!r}"
             self._log.error("engine stopped", step=self._recorder.step, error=repr(error))
-            self._release()
+            self._release(f"the engine stopped at step {self._recorder.step}: {error!r}")
             raise
         finally:
             self._is_called = False

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from audit.archive import archive
+from audit.cli import _engine_state
 from rlt_fsm import Engine, EventLog, SamplingParams
 from rlt_fsm.config import from_mapping
 from rlt_fsm.counts import SECONDS
@@ -215,6 +217,23 @@ def test_a_run_that_goes_on_after_a_crash_is_counted_whole(tmp_path):
     now = metrics.snapshot()
     assert now.preemptions == {"rewind": 2}
     assert_as_the_views_say(now, path)
+
+
+def test_of_a_log_whose_first_events_are_in_an_archive_the_rest_is_counted(tmp_path):
+    path = tmp_path / "run.db"
+    with EventLog.open(path) as log:
+        run_workload(log, 38)
+    archive(path, tmp_path / "run.0001.db", before_step=20, engine_state=_engine_state)
+    metrics = Metrics()
+    with EventLog.open_for_reading(path) as log:
+        metrics.read(log)
+    now = metrics.snapshot()
+    with Views(path) as views:
+        assert now.events == views.one("SELECT count(*) FROM event")
+        depths = "SELECT exit_depth, count(*) FROM output GROUP BY 1"
+        assert now.outputs_by_exit_depth == views.pairs(depths)
+        ended = "SELECT count(*) FROM event WHERE status_to = 'FINISHED'"
+        assert sum(now.requests_finished.values()) == views.one(ended)
 
 
 def test_an_empty_log_is_nothing():
