@@ -78,8 +78,9 @@ class Engine:
         *,
         verdicts: bool,
     ) -> None:
+        self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
-        self._runner, self._state, self._writer, self._verdicts = runner, state, writer, verdicts
+        self._state, self._writer, self._verdicts = state, writer, verdicts
         if self.config.execution.durability != "off":
             state.generations.leave_to(log.generation_lookup(writer.run_id))
         self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
@@ -153,8 +154,9 @@ class Engine:
             self._recorder.record(fact)
             self._recorder.commit()
         if refused is not None:
-            told = {"request_id": name, "reason": refused.reason}
-            self._log.info("refused", step=self.current_step, **told)
+            self._log.info(
+                "refused", step=self.current_step, request_id=name, reason=refused.reason
+            )
             raise RequestRefused(name, refused.code, refused.sentence)
 
     def abort_request(self, request_id: str) -> bool:
@@ -177,12 +179,7 @@ class Engine:
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` has anything left to do or to return."""
-        return self._is_busy or bool(self._pending)
-
-    @property
-    def _is_busy(self) -> bool:
-        """Whether a request is live: until its last ticket is retired."""
-        return bool(self._state.by_ref)
+        return bool(self._state.by_ref or self._pending)  # live until the last ticket is retired
 
     # ---- stepping ----------------------------------------------------------------------------
 
@@ -195,7 +192,7 @@ class Engine:
         """
         with self._running():
             outputs, self._pending = self._pending, []
-            if not self._is_busy:
+            if not self._state.by_ref:
                 return outputs
             self._slow_steps.begin()
             batch = None if self._flight.is_full else self._scheduler.plan()
@@ -216,7 +213,7 @@ class Engine:
         if not len(flight):
             return []
         outputs = flight.land(wait=batch is None or flight.is_full)
-        # The next loop's batch shall be a full one; and who is held for a better one waits little.
+        # The next loop's batch shall be full, and who is held for a better one waits little.
         while len(flight) and (flight.is_undecided or self._scheduler.waits_for_victims):
             outputs += flight.land(wait=True)
         return outputs
@@ -228,7 +225,7 @@ class Engine:
 
     def advance_to(self, step: int) -> None:
         """Let the step counter of an idle engine jump forward to `step`."""
-        assert not self._is_busy, "the counter jumps only while nothing is live"
+        assert not self._state.by_ref, "the counter jumps only while nothing is live"
         assert step >= self.current_step, f"the counter is at {self.current_step}: it never falls"
         with self._running():
             self._recorder.jump_to(step)
@@ -267,10 +264,10 @@ class Engine:
             self._recorder.end_step(None)
             self._recorder.end_run(outcome, wall_time())
         self._log.info("run ended", step=self._recorder.step, outcome=outcome.value)
-        self._release("the engine is closed; make a new one")
+        self._stopped = "the engine is closed; make a new one"
+        self._release()
 
-    def _release(self, stopped: str) -> None:
-        self._stopped = stopped
+    def _release(self) -> None:
         self._runner.close()
         if self._owns_log:
             self.log.close()
@@ -287,8 +284,9 @@ class Engine:
         try:
             yield
         except BaseException as error:
+            self._stopped = f"the engine stopped at step {self._recorder.step}: {error!r}"
             self._log.error("engine stopped", step=self._recorder.step, error=repr(error))
-            self._release(f"the engine stopped at step {self._recorder.step}: {error!r}")
+            self._release()
             raise
         finally:
             self._is_called = False

@@ -19,8 +19,8 @@ class Generations:
         self._lookup: Lookup | None = None
 
     def leave_to(self, lookup: Lookup | None) -> None:
-        """From now on ask the log, if it can be asked. Whoever adds a request commits it before
-        adding another.
+        """From now on ask the log, if it can tell. Whoever adds a request commits it before adding
+        another.
         """
         if lookup is not None:
             self._lookup = lookup
