@@ -22,7 +22,6 @@ from audit.request_names import name_of
 from rlt_fsm.errors import LogError
 from rlt_fsm.log.port import RequestRow, StepRow
 from rlt_fsm.machines import NULL
-from rlt_fsm.states import RequestStatus
 
 from .trace_file import Lane, TraceFile
 
@@ -211,13 +210,11 @@ class _RequestLanes:
     def show(self, event: Event, move: Move, request: RequestRow) -> None:
         """Show an event of a request."""
         ref, lane = event[REF], self.lane(event[REF])
-        args = {"seq": event[SEQ], "trigger": move.trigger}
-        before = self._known.get(ref) or _before(move)
+        before = self._known.get(ref, (NULL, IDLE))
         after = _dest(move.status, before[0]), _dest(move.work, before[1])
-        if ref not in self._known and (before[0], after[0]) != (NULL, NULL):
+        if ref not in self._known and after[0] != NULL:
             self._trace.name_lane(lane, name_of(request))
-            self._move(lane, (NULL, IDLE), before, args)
-        self._move(lane, before, after, args)
+        self._move(lane, before, after, {"seq": event[SEQ], "trigger": move.trigger})
         if after[0] == NULL:
             self._known.pop(ref, None)
         else:
@@ -255,16 +252,6 @@ class _RequestLanes:
         elif move.trigger in MARKS:
             args["reason"] = event[REASON]
             self._trace.instant(lane, move.trigger, move.trigger, args)
-
-
-def _before(move: Move) -> tuple[str, str]:
-    """Status and work of a request that a log meets first in this move: none before `submit`; in a
-    log whose first events are in an archive, what the move starts from.
-    """
-    work = IDLE if move.work is None else move.work[0]
-    if move.status is not None:
-        return move.status[0], work
-    return (NULL if move.work is None else RequestStatus.ACTIVE.value), work
 
 
 def _dest(edge: Edge, before: str) -> str:

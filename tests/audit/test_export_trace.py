@@ -19,8 +19,6 @@ from reseal import Tampered
 from trace_format import Shown, shown
 
 import audit
-from audit.archive import archive
-from audit.cli import _engine_state
 from audit.exporting import TimeAxis, export_trace
 from rlt_fsm import Engine, EventLog, LogError, SamplingParams
 from runner.sim import SimRunner
@@ -192,18 +190,3 @@ def test_another_engines_log_is_a_trace_too_and_without_times_by_steps(real_log:
     with pytest.raises(LogError, match="tells no times: take --time steps"):
         trace_of(bare)
     assert view_of(bare, TimeAxis.STEPS).counters == []
-
-
-def test_a_log_whose_first_events_are_in_an_archive_shows_what_was_under_way(tmp_path: Path):
-    whole = tmp_path / "run.db"
-    async_runs.run_to_file(whole)
-    states = {
-        (name, status)
-        for name, status in asked(whole, f"SELECT {NAME}, status_to FROM event WHERE step >= 6")
-        if status is not None
-    }
-    archive(whole, tmp_path / "run.0001.db", before_step=6, engine_state=_engine_state)
-    told = view_of(whole, TimeAxis.STEPS)
-    shown_states = {(s.lane, s.name) for s in told.slices if s.kind == "status"}
-    assert shown_states > states
-    assert all(s.parent in {"ACTIVE", "WAITING"} for s in told.slices if s.kind == "work")

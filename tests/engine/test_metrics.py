@@ -1,14 +1,12 @@
 """Metrics equal what the log's views say: on any workload, written or read, at every moment."""
 
 import json
-import sqlite3
 import subprocess
 import sys
-from bisect import bisect_left
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from asked_views import Views
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -19,7 +17,6 @@ from audit.archive import archive
 from audit.cli import _engine_state
 from rlt_fsm import Engine, EventLog, SamplingParams
 from rlt_fsm.config import from_mapping
-from rlt_fsm.counts import SECONDS
 from rlt_fsm.drive import drive
 from rlt_fsm.metrics import Histogram, Metrics
 from rlt_fsm.prometheus import Collector
@@ -44,33 +41,6 @@ def run_workload(log, seed):
     runner = runner_of(workload)
     with Engine(runner, workload.config, log) as engine:
         drive(engine, workload, runner_faults=runner)
-
-
-class Views:
-    """What the public views of one run say."""
-
-    def __init__(self, path):
-        self._db = sqlite3.connect(path)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._db.close()
-
-    def all(self, sql):
-        return self._db.execute(sql).fetchall()
-
-    def one(self, sql):
-        return self.all(sql)[0][0]
-
-    def pairs(self, sql):
-        return dict(self.all(sql))
-
-    def histogram(self, sql):
-        times = [ns / 1e9 for (ns,) in self.all(sql)]
-        counts = Counter(bisect_left(SECONDS, seconds) for seconds in times)
-        return tuple(counts[place] for place in range(len(SECONDS) + 1)), sum(times)
 
 
 def same(histogram, counted):
@@ -227,13 +197,10 @@ def test_of_a_log_whose_first_events_are_in_an_archive_the_rest_is_counted(tmp_p
     metrics = Metrics()
     with EventLog.open_for_reading(path) as log:
         metrics.read(log)
-    now = metrics.snapshot()
     with Views(path) as views:
-        assert now.events == views.one("SELECT count(*) FROM event")
-        depths = "SELECT exit_depth, count(*) FROM output GROUP BY 1"
-        assert now.outputs_by_exit_depth == views.pairs(depths)
-        ended = "SELECT count(*) FROM event WHERE status_to = 'FINISHED'"
-        assert sum(now.requests_finished.values()) == views.one(ended)
+        assert metrics.snapshot().events == views.one("SELECT count(*) FROM event")
+        depths = views.pairs("SELECT exit_depth, count(*) FROM output GROUP BY 1")
+    assert metrics.snapshot().outputs_by_exit_depth == depths
 
 
 def test_an_empty_log_is_nothing():
