@@ -1,7 +1,8 @@
 """What is counted of a run, event by event: the arithmetic behind `metrics.py`.
 
 Plain numbers, changed in place; no lock and no log here. What is kept of a run does not grow with
-it: only what is alive.
+it: only what is alive. Of a log whose first events are in an archive, what began there is counted
+but not timed.
 """
 
 from bisect import bisect_left
@@ -116,7 +117,7 @@ def _output(counts: Counts, run: Run, row: EventCells) -> None:
     counts.depths[row[_EXIT_DEPTH]] += 1
     if (before := run.output_ns.get(ref)) is not None:
         counts.between_outputs.add(now - before)
-    else:
+    elif ref in run.submitted_ns:
         counts.first_output.add(now - run.submitted_ns[ref])
     run.output_ns[ref] = now
 
@@ -142,7 +143,8 @@ def _transferred(counts: Counts, run: Run, row: EventCells) -> None:
 
 def _end(counts: Counts, run: Run, row: EventCells, reason: str) -> None:
     counts.finished[reason] += 1
-    counts.whole.add(row[_T_NS] - run.submitted_ns.pop(row[_REF]))
+    if (submitted_ns := run.submitted_ns.pop(row[_REF], None)) is not None:
+        counts.whole.add(row[_T_NS] - submitted_ns)
     run.output_ns.pop(row[_REF], None)
 
 
@@ -155,7 +157,8 @@ def _submit_batch(counts: Counts, run: Run, row: EventCells) -> None:
 
 
 def _complete_batch(counts: Counts, run: Run, row: EventCells) -> None:
-    counts.batch.add(row[_T_NS] - run.tickets_ns[row[_TICKET]])
+    if (submitted_ns := run.tickets_ns.get(row[_TICKET])) is not None:
+        counts.batch.add(row[_T_NS] - submitted_ns)
 
 
 def _fail_batch(counts: Counts, _run: Run, _row: EventCells) -> None:
@@ -163,7 +166,7 @@ def _fail_batch(counts: Counts, _run: Run, _row: EventCells) -> None:
 
 
 def _retire_batch(_counts: Counts, run: Run, row: EventCells) -> None:
-    del run.tickets_ns[row[_TICKET]]
+    run.tickets_ns.pop(row[_TICKET], None)
 
 
 def _drop(counts: Counts, _run: Run, _row: EventCells) -> None:

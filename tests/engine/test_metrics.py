@@ -1,23 +1,22 @@
 """Metrics equal what the log's views say: on any workload, written or read, at every moment."""
 
 import json
-import sqlite3
 import subprocess
 import sys
-from bisect import bisect_left
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from asked_views import Views
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from audit.archive import archive
+from audit.cli import _engine_state
 from rlt_fsm import Engine, EventLog, SamplingParams
 from rlt_fsm.config import from_mapping
-from rlt_fsm.counts import SECONDS
 from rlt_fsm.drive import drive
 from rlt_fsm.metrics import Histogram, Metrics
 from rlt_fsm.prometheus import Collector
@@ -42,33 +41,6 @@ def run_workload(log, seed):
     runner = runner_of(workload)
     with Engine(runner, workload.config, log) as engine:
         drive(engine, workload, runner_faults=runner)
-
-
-class Views:
-    """What the public views of one run say."""
-
-    def __init__(self, path):
-        self._db = sqlite3.connect(path)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._db.close()
-
-    def all(self, sql):
-        return self._db.execute(sql).fetchall()
-
-    def one(self, sql):
-        return self.all(sql)[0][0]
-
-    def pairs(self, sql):
-        return dict(self.all(sql))
-
-    def histogram(self, sql):
-        times = [ns / 1e9 for (ns,) in self.all(sql)]
-        counts = Counter(bisect_left(SECONDS, seconds) for seconds in times)
-        return tuple(counts[place] for place in range(len(SECONDS) + 1)), sum(times)
 
 
 def same(histogram, counted):
@@ -215,6 +187,20 @@ def test_a_run_that_goes_on_after_a_crash_is_counted_whole(tmp_path):
     now = metrics.snapshot()
     assert now.preemptions == {"rewind": 2}
     assert_as_the_views_say(now, path)
+
+
+def test_of_a_log_whose_first_events_are_in_an_archive_the_rest_is_counted(tmp_path):
+    path = tmp_path / "run.db"
+    with EventLog.open(path) as log:
+        run_workload(log, 38)
+    archive(path, tmp_path / "run.0001.db", before_step=20, engine_state=_engine_state)
+    metrics = Metrics()
+    with EventLog.open_for_reading(path) as log:
+        metrics.read(log)
+    with Views(path) as views:
+        assert metrics.snapshot().events == views.one("SELECT count(*) FROM event")
+        depths = views.pairs("SELECT exit_depth, count(*) FROM output GROUP BY 1")
+    assert metrics.snapshot().outputs_by_exit_depth == depths
 
 
 def test_an_empty_log_is_nothing():
