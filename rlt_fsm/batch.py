@@ -97,7 +97,13 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Runner(Protocol):
-    """Computes batches. The engine decides; a runner never does."""
+    """Computes batches. The engine decides; a runner never does.
+
+    `fallback`, once started: why something that the config asked for is done in another way, a
+    code, then key=value; None where nothing is.
+    """
+
+    fallback: str | None
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """Take memory for `config`; return the model's facts and the config with every automatic

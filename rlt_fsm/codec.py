@@ -122,8 +122,8 @@ def _payload(fact: Fact, names: Mapping[int, str]) -> Payload:
             return None, None, None
         case RunRecovered(evicted):
             return None, None, {"evict": evicted} if evicted else None
-        case RunOpened(config, model):
-            return None, None, {"config": config, "model": _model_without_name(model)}
+        case RunOpened(config, model, reason):
+            return None, reason, {"config": config, "model": _model_without_name(model)}
         case RunClosed(outcome):
             return None, None, {"outcome": outcome}
         case Selected() | Enqueued() | OutputSampled():
@@ -235,7 +235,7 @@ def _decode_run_or_ticket(trigger: str, extra: dict[str, Any], reason: str | Non
             return BatchRetired()
         case "open":
             model = msgspec.convert({**extra["model"], "name": ""}, ModelFacts)
-            return RunOpened(msgspec.convert(extra["config"], EngineConfig), model)
+            return RunOpened(msgspec.convert(extra["config"], EngineConfig), model, reason)
         case "close":
             return RunClosed(Outcome(extra["outcome"]))
         case "recover":

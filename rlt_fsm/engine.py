@@ -64,7 +64,7 @@ class Engine:
         log = log if log is not None else EventLog.memory()
         writer = log.begin_run(new_header(model, config, workload))
         self._set_up(runner, log, EngineState(config, model), writer, verdicts=verdicts)
-        self._recorder.record(RunOpened(config, model))
+        self._recorder.record(RunOpened(config, model, runner.fallback))
         self._recorder.commit()
 
     def _set_up(
@@ -202,6 +202,7 @@ class Engine:
             self.last_schedule = LastSchedule(self._recorder.step, batch)
             if batch is not None:
                 self._flight.launch(batch)
+            self._recorder.commit_gathered()  # of earlier steps, while the device computes
             outputs += self._land(batch)
             self._recorder.end_step(batch.ticket if batch is not None else None)
             if not self._state.unfinished:

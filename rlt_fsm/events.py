@@ -24,11 +24,15 @@ class _Fact(msgspec.Struct, frozen=True):
 
 
 class RunOpened(_Fact, frozen=True, gc=False):
-    """The first event of a run; the `run` view holds the config and the model."""
+    """The first event of a run; the `run` view holds the config and the model.
+
+    `reason`: why the runner does something otherwise than it was asked to.
+    """
 
     trigger = "open"
     config: EngineConfig
     model: ModelFacts
+    reason: str | None = None
 
 
 class RunClosed(_Fact, frozen=True, gc=False):

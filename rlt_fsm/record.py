@@ -99,6 +99,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     has_verdicts: bool
     last_step: int
     outcome: Outcome | None
+    fallback: str | None  # why the recorded runner did something otherwise than it was asked to
 
 
 def read_record(log: EventStore, run_id: int) -> Record:
@@ -238,4 +239,5 @@ class _Reading:
             has_verdicts=self._has_verdicts,
             last_step=self._last_step,
             outcome=self._outcome,
+            fallback=self._opened.reason,
         )

@@ -93,6 +93,7 @@ class RecordedRunner:
 
     def __init__(self, record: Record) -> None:
         self._record = record
+        self.fallback = record.fallback
         self._depths = record.model.depths
         self._results: dict[int, BatchResult] = {}  # by ticket, in the order of submission
         self._place = {ticket: place for place, ticket in enumerate(record.landings)}

@@ -75,6 +75,8 @@ class SimRunner:
         ConfigError: a size that no model has, or an argument of another kind.
     """
 
+    fallback: str | None = None
+
     def __init__(
         self,
         *,

@@ -72,6 +72,7 @@ class TorchRunner:
         self._max_model_len = resolve_context(max_model_len, self._shape.context)
         self._progress = progress
         self.memory_plan: MemoryPlan | None = None
+        self.fallback: str | None = None
         self._on: _Device | None = None
         self._offloaded: dict[Owner, Pages] = {}
         self._pending: deque[Pending] = deque()
@@ -83,6 +84,7 @@ class TorchRunner:
             ConfigError: something that does not run here, or a pool that does not fit.
         """
         self.close()
+        self.fallback = None
         execution = config.execution
         backend = resolve_backend(execution.attention_backend, self._device)
         if execution.cuda_graphs and backend != "triton":
@@ -233,6 +235,7 @@ class TorchRunner:
         try:
             executor.capture(self._progress)
         except torch.OutOfMemoryError as error:
+            self.fallback = "no-cuda-graphs cause=out-of-memory"
             logger().warning("no cuda graphs", reason="out-of-memory", error=str(error))
             torch.cuda.empty_cache()
             return False

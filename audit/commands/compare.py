@@ -11,10 +11,11 @@ import typer
 from audit.compare import Compared, Comparison, compare
 from audit.comparing.runs import Ran
 from audit.comparing.worktrees import Revision
+from audit.diffing.in_words import VERDICTS
 
 from .common import ProgressLine, Status, mistakes_in_one_sentence, print_json
 from .diff import Level, LevelName
-from .diff_text import VERDICTS, render
+from .diff_text import render
 from .tables import aligned
 
 SKIP: Final = 125  # what `git bisect run` takes for "cannot be tested"

@@ -56,6 +56,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     about: list[tuple[str, str]]
     report: RunReport
     sentence: str
+    notes: list[str]
     figures: list[Figure]
     findings: list[FindingView]
     exits: list[Bar]
@@ -83,6 +84,7 @@ def run_view(
             about=_about(run.info),
             report=report,
             sentence=_sentence(report),
+            notes=_notes(gathered, report),
             figures=_figures(gathered, report),
             findings=[_finding(run, finding) for finding in report.findings],
             exits=_exits(gathered),
@@ -131,6 +133,13 @@ def _sentence(report: RunReport) -> str:
     rules = joined(f"{rule} ({count:,})" for rule, count in sorted(report.counts.items()))
     also = "" if report.why is None else f" Also, {report.why}."
     return f"{counted(sum(report.counts.values()), 'finding')} in {read}: {rules}.{also}"
+
+
+def _notes(gathered: Gathered, report: RunReport) -> list[str]:
+    notes = list(report.unchecked)
+    if gathered.unread:
+        notes.append(f"{counted(gathered.unread, 'event')} could not be read: not shown below")
+    return notes
 
 
 def _figures(gathered: Gathered, report: RunReport) -> list[Figure]:

@@ -17,11 +17,15 @@ _DEFLATE_BARE: Final = -15  # without zlib's header: what the browser calls defl
 
 
 class Column(msgspec.Struct, frozen=True):
-    """How a column lies in its table: its type, and whether each value is told as a difference."""
+    """How a column lies in its table: its type, and whether each value is told as a difference.
+
+    `is_wide` values do not fit 32 bits once the differences are summed up.
+    """
 
     name: str
     type: str
     is_delta: bool
+    is_wide: bool
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -43,7 +47,7 @@ def pack(table: Mapping[str, Sequence[int] | NDArray[np.int64]]) -> Packed:
         is_delta = array.size > 1 and _spread(differences[1:]) < _spread(array)
         told = differences if is_delta else array
         kind = next((kind for kind in _TYPES[:-1] if _holds(kind, told)), _TYPES[-1])
-        columns.append(Column(name, kind, is_delta))
+        columns.append(Column(name, kind, is_delta, is_wide=not _holds("int32", array)))
         parts.append(told.astype(np.dtype(kind).newbyteorder("<")).tobytes())
     return Packed(max(lengths, default=0), columns, deflated(b"".join(parts)))
 

@@ -10,16 +10,17 @@ import jinja2
 import msgspec
 
 from .figures import RunView
+from .sides import SidesView
 
 FOLDER: Final = Path(__file__).with_name("page")
 SCRIPTS: Final = (
-    "data.js", "words.js", "view.js", "paint.js", "charts.js", "lanes.js", "life.js", "panels.js",
-    "main.js",
+    "data.js", "words.js", "view.js", "paint.js", "charts.js", "lanes.js", "strips.js",
+    "life.js", "paged.js", "panels.js", "sides.js", "main.js",
 )  # fmt: skip
 
 
-def render(runs: list[RunView]) -> str:
-    """The page of one run."""
+def render(runs: list[RunView], sides: SidesView | None = None) -> str:
+    """The page of one run, or of two and where they part."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
@@ -30,6 +31,7 @@ def render(runs: list[RunView]) -> str:
     environment.filters["number"] = number
     return environment.get_template("report.html").render(
         runs=runs,
+        sides=sides,
         style=_text("report.css"),
         script="\n".join(_text(name) for name in SCRIPTS),
         data=[in_script(run.packed) for run in runs],

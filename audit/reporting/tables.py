@@ -57,13 +57,10 @@ def packed_run(gathered: Gathered, steps: list[StepRow], report: RunReport) -> P
 def _by_request(table: Table, places: Mapping[int, int]) -> dict[str, NDArray[np.int64]]:
     """A table with each request's rows together, `request` in place of `ref`."""
     columns = {name: np.frombuffer(column, np.int64) for name, column in table.items()}
-    refs = columns.pop("ref")
-    order_of = np.zeros(int(refs.max(initial=0)) + 1, np.int64)
-    for ref, place in places.items():
-        if 0 <= ref < len(order_of):
-            order_of[ref] = place
-    request = order_of[refs]
+    refs, at = np.unique(columns.pop("ref"), return_inverse=True)
+    request = np.array([places.get(int(ref), NO_NUMBER) for ref in refs], np.int64)[at]
     order = np.argsort(request, kind="stable")
+    order = order[request[order] >= 0]  # a damaged row may name nobody
     return {"request": request[order], **{name: c[order] for name, c in columns.items()}}
 
 

@@ -45,9 +45,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "attention_backend": "Who computes paged attention; `auto` takes what the device has.",
         "batch_invariant": "The same numbers whatever else is in the batch, at some cost in speed.",
         "durability": "When events survive a crash. `step`: before the step's outputs are "
-        f"returned. `group`: within {GROUP_EVENTS:,} events or {GROUP_MS} ms. `off`: when the run "
-        "is closed. In `step` and `group` submits and aborts are durable before their call "
-        "returns.",
+        f"returned. `group`: all but fewer than {GROUP_EVENTS:,} events, or {GROUP_MS} ms, of the "
+        "steps that have ended. `off`: when the run is closed. In `step` and `group` submits and "
+        "aborts are durable before their call returns.",
     },
     "exit": {
         "mode": "When a token leaves the loop. `ouro`: the gate's cumulative exit probability "

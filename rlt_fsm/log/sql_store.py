@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import NullPool
@@ -27,6 +26,7 @@ from .schema import (
     RUN_SHIFT,
     SEQ_MASK,
 )
+from .sql_driver import driver_of
 from .sql_errors import translated
 from .sql_reader import SqlReader
 from .sql_writer import SqlWriter
@@ -80,12 +80,12 @@ class SqlStore(EventLog):
     def _open(self) -> None:
         if self._read_only:
             self._reading = self._engine.connect()
-            is_new = not is_log(_driver(self._reading), self._name)
+            is_new = not is_log(driver_of(self._reading), self._name)
             if is_new:
                 raise NotALog(f"{self._name}: this is not an event log (an empty file)")
             return
         self._writing = self._engine.connect()
-        driver = _driver(self._writing)
+        driver = driver_of(self._writing)
         is_log(driver, self._name)  # before anything is changed
         for pragma in _WRITER_PRAGMAS:
             driver.execute(pragma)
@@ -148,8 +148,8 @@ class SqlStore(EventLog):
             if self._writing is None:
                 raise LogUnavailable(f"{self._name}: nothing can be read: the log is closed")
             self._reading = self._engine.connect()
-            _driver(self._reading).execute("PRAGMA query_only = ON")
-        return _driver(self._reading)
+            driver_of(self._reading).execute("PRAGMA query_only = ON")
+        return driver_of(self._reading)
 
     def damage(self) -> str | None:
         """What SQLite finds wrong: pages, and values that no column of their type can hold."""
@@ -167,7 +167,7 @@ class SqlStore(EventLog):
         if self._writing is not None:
             # Where others read, or no space is left, the WAL stays, with every committed row in it.
             with suppress(sqlite3.DatabaseError):
-                driver = _driver(self._writing)
+                driver = driver_of(self._writing)
                 driver.execute("PRAGMA busy_timeout = 0")
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 driver.execute("PRAGMA journal_mode = DELETE")
@@ -239,14 +239,9 @@ def _add_moves(connection: Connection, rows: Sequence[MoveRow]) -> None:
         connection.exec_driver_sql("INSERT INTO move_edge VALUES (?, ?, ?, ?, ?)", by_machine)
 
 
-def _driver(connection: Connection) -> sqlite3.Connection:
-    """The driver's own connection, for what must stand outside a transaction and for fast reads."""
-    return cast("sqlite3.Connection", connection.connection.driver_connection)
-
-
 def _leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
 
 
 def _begin_immediately(connection: Connection) -> None:
-    _driver(connection).execute("BEGIN IMMEDIATE")
+    driver_of(connection).execute("BEGIN IMMEDIATE")

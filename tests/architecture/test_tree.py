@@ -11,8 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {"README.md", "audit", "docs", "pyproject.toml", "rlt_fsm", "runner", "tests"}
 MOST_CHECKPOINT_BYTES = 6_000_000
+MOST_PICTURE_BYTES = 300_000
+NO_TEXT = (".safetensors", ".png")
 PACKAGES = ("rlt_fsm", "runner", "audit")
 CHECKPOINT = ROOT / "runner" / "demo" / "checkpoint"
+REPORT_PAGE = ROOT / "audit" / "reporting" / "page"
 
 # Folders that exist on one machine, and where its packages come from. Spelled so that this file
 # does not name them itself.
@@ -30,8 +33,8 @@ def tracked() -> list[str]:
 
 
 def texts() -> list[tuple[str, str]]:
-    """The tracked text files; a checkpoint's weights are none."""
-    paths = [(name, ROOT / name) for name in tracked() if not name.endswith(".safetensors")]
+    """The tracked text files; a checkpoint's weights and pictures are none."""
+    paths = [(name, ROOT / name) for name in tracked() if not name.endswith(NO_TEXT)]
     return [(name, path.read_text(encoding="utf-8")) for name, path in paths if path.is_file()]
 
 
@@ -60,6 +63,12 @@ def test_the_demo_checkpoint_is_small_and_complete():
     assert sum(sizes.values()) <= MOST_CHECKPOINT_BYTES
 
 
+def test_pictures_are_small():
+    pictures = {name: ROOT / name for name in tracked() if name.endswith(".png")}
+    sizes = {name: path.stat().st_size for name, path in pictures.items() if path.is_file()}
+    assert [name for name, size in sizes.items() if size > MOST_PICTURE_BYTES] == []
+
+
 def test_every_package_is_typed():
     assert all((ROOT / package / "py.typed").is_file() for package in PACKAGES)
 
@@ -70,7 +79,7 @@ def test_the_wheel_is_made_of_whole_packages():
     assert wheel == {"packages": list(PACKAGES)}
 
 
-def test_the_installed_distribution_has_the_checkpoint_and_the_types():
+def test_the_installed_distribution_has_the_checkpoint_the_page_and_the_types():
     try:
         installed = {str(path) for path in files("rlt-fsm") or ()}
     except PackageNotFoundError:
@@ -78,5 +87,6 @@ def test_the_installed_distribution_has_the_checkpoint_and_the_types():
     if not any(name.startswith("rlt_fsm/") for name in installed):
         pytest.skip("not installed from a wheel here")
     wanted = {f"{package}/py.typed" for package in PACKAGES}
-    wanted |= {path.relative_to(ROOT).as_posix() for path in CHECKPOINT.iterdir()}
+    for folder in (CHECKPOINT, REPORT_PAGE):
+        wanted |= {path.relative_to(ROOT).as_posix() for path in folder.iterdir()}
     assert wanted <= installed

@@ -251,3 +251,42 @@ def test_a_run_whose_log_could_not_be_written_goes_on_when_it_can_be_again(tmp_p
         assert list(log.reader().events(1))[: len(committed)] == committed
         assert outputs_in(log) == outputs_in(whole_run("plain"))
     assert audit.verify(path).ok
+
+
+class _Watched(SimRunner):
+    """Counts what was submitted and not collected, until it is closed."""
+
+    in_flight = 0
+
+    def submit(self, batch):
+        super().submit(batch)
+        self.in_flight += 1
+
+    def collect(self):
+        results = super().collect()
+        self.in_flight -= len(results)
+        return results
+
+
+def test_a_log_that_fails_while_the_device_computes_stops_the_engine_and_keeps_what_it_has(
+    tmp_path,
+):
+    path, rows = tmp_path / "full.db", 60
+    config = EngineConfig(
+        scheduler=SchedulerConfig(max_num_seqs=rows, max_num_batched_tokens=8 * rows),
+        cache=CacheConfig(num_blocks=8 * rows),
+    )
+    runner = _Watched()
+    with EventLog.open(path) as log:
+        engine = Engine(runner, config, log)
+        for number in range(rows):
+            engine.add_request(str(number), [1, 2, 3], SamplingParams(max_tokens=20))
+        acknowledged = engine.state.seq
+        with _no_space_left(log), pytest.raises(LogUnavailable, match="no space is left"):
+            serve(engine, [])
+        assert runner.in_flight == 1
+    with EventLog.open_for_reading(path) as log:
+        assert [event[0] for event in log.reader().events(1)] == list(range(1, acknowledged + 1))
+    with Engine.recover(path, SimRunner()) as engine:
+        serve(engine, [])
+    assert audit.verify(path).ok

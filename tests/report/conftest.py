@@ -21,6 +21,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("logs")
     made = {
         "large": lambda path: runs.large(path, slots=16, requests=30),
+        "again": runs.busy,
         "fewer": lambda path: runs.busy(path, slots=4),
     }
 
@@ -56,7 +57,7 @@ def running() -> Iterator:
         yield chromium
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def opened(running, reports: Callable[..., Path]) -> Opener:
     """A report, opened: by the name of its run, and of the second one."""
     browsing = pytest.importorskip("browsing")

@@ -56,7 +56,7 @@ def busy(path: Path, *, slots: int = 6, requests: int = 24) -> Path:
             "policy": "priority", "enable_preemption": True,
         },
         "cache": {
-            "num_blocks": 300, "block_size": 4, "incremental_allocation": True,
+            "num_blocks": 200, "block_size": 4, "incremental_allocation": True,
             "host_snapshot_blocks": 60,
         },
     }  # fmt: skip

@@ -12,13 +12,13 @@ GRAVE = {"serious", "critical"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["busy", "with_findings"])
-def test_axe_finds_nothing_grave(name, scheme, opened):
+@pytest.mark.parametrize("names", [("busy",), ("with_findings",), ("busy", "fewer")], ids="-".join)
+def test_axe_finds_nothing_grave(names, scheme, opened):
     sync_axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     # The checker is a script of its own, which the page's policy would keep out.
-    with opened(name, scheme=scheme, bypass_csp=True) as page:
+    with opened(*names, scheme=scheme, bypass_csp=True) as page:
         page.evaluate("report.page.view.choose(3)")
-        page.locator("details").first.evaluate("(details) => { details.open = true; }")
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         settle(page)
         answer = sync_axe.Axe().run(page, options={}).response
         rules = {rule["id"] for rule in answer["passes"]}
@@ -87,7 +87,7 @@ def test_a_chart_says_its_numbers_as_a_slider(opened):
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
         settle(page)
-        assert chart.get_attribute("aria-valuetext") == "step 1, slots held 1, of 6"
+        assert chart.get_attribute("aria-valuetext") == "step 2, slots held 1, of 6"
         assert "slots held" in page.locator("#tooltip").inner_text()
         page.keyboard.press("+")
         settle(page)
@@ -106,11 +106,39 @@ def test_the_life_of_the_chosen_request_is_a_table_too(opened):
         assert life.locator("tbody tr").first.inner_text() != first
 
 
+def test_the_keyboard_stays_where_it_is_when_a_table_is_made_anew(opened):
+    with opened("busy") as page:
+        page.evaluate("report.page.view.setCursor(100)")
+        settle(page)
+        page.locator("#step-rows tbody button").nth(1).focus()
+        page.keyboard.press("Enter")
+        settle(page)
+        assert page.evaluate("document.activeElement.closest('table').caption.textContent") == (
+            "Rows of the step's batch"
+        )
+        page.evaluate("report.page.view.setCursor(770)")
+        settle(page)
+        later = page.get_by_role("button", name="Later rows: Batches")
+        later.focus()
+        while later.is_enabled():
+            page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.ariaLabel") == "Earlier rows: Batches"
+
+
+def test_a_request_of_the_table_leads_to_its_panel(opened):
+    with opened("busy") as page:
+        page.get_by_role("button", name="Choose request batch-21").press("Enter")
+        settle(page)
+        assert page.evaluate("document.activeElement.id") == "request-heading"
+        assert page.locator("#request-heading").inner_text() == "Request batch-21"
+        assert page.locator("#step-heading").inner_text() == "Step 126"
+
+
 def test_without_scripts_the_verdict_and_the_waits_are_there(running, reports):
     context = running.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(reports("with_findings").as_uri())
     assert page.locator(".findings li").count() >= 3
     assert page.get_by_text("from submit to output 0").is_visible()
-    assert page.get_by_text("scripts, which are switched off").is_visible()
+    assert page.get_by_text("is drawn by scripts: they are at work, or switched off").is_visible()
     context.close()

@@ -7,8 +7,10 @@ import torch
 from driving import Driver, completions, small_config, tiny_model
 
 import runner.torch_runner
-from rlt_fsm import Engine, EngineConfig, SamplingParams
+from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
+from rlt_fsm.log.port import EventRow
+from runner.device_executor import DeviceExecutor
 from runner.kernels import twins
 from runner.kernels.backend import TritonAttention
 from runner.prompt_loop import PromptLoop
@@ -159,3 +161,17 @@ def test_an_engine_with_tickets_in_flight_gets_the_same_outputs(fused, is_async)
     expected = outputs(ExecutionConfig())
     fused()
     assert outputs(ExecutionConfig(async_scheduling=is_async)) == expected
+
+
+def test_without_memory_for_graphs_the_run_goes_on_and_its_log_says_why(fused, monkeypatch):
+    def capture(_executor, _progress):
+        raise torch.OutOfMemoryError
+
+    fused()
+    monkeypatch.setattr(DeviceExecutor, "capture", capture)
+    config = small_config(cuda_graphs=True)
+    with EventLog.memory() as log:
+        with Engine(TorchRunner(tiny_model(seed=2)), config, log) as engine:
+            assert not engine.config.execution.cuda_graphs
+        first = EventRow(*next(iter(log.reader().events(1))))
+    assert first.reason == "no-cuda-graphs cause=out-of-memory"

@@ -16,7 +16,6 @@ class Chart {
     this.element.append(this.canvas);
     host.append(this.element);
     this.listen();
-    this.load();
   }
 
   load() {
@@ -70,7 +69,9 @@ class Chart {
   describe() {
     const { run, cursor } = this.view;
     if (!run.columns) return;
-    const said = this.lines(cursor).map(([name, value]) => `${name} ${value}`).join(", ");
+    const said = this.lines(cursor)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ");
     this.canvas.setAttribute("aria-valuemin", "0");
     this.canvas.setAttribute("aria-valuemax", String(run.columns - 1));
     this.canvas.setAttribute("aria-valuenow", String(cursor));
@@ -88,7 +89,11 @@ class Chart {
     context.fillStyle = paint.text;
     context.fillText(this.title, 0, 13);
     context.fillStyle = paint.muted;
-    context.fillText(this.most === null ? this.unit : `${this.unit} of ${shownNumber(this.most)}`, 0, 29);
+    context.fillText(
+      this.most === null ? this.unit : `${this.unit} of ${shownNumber(this.most)}`,
+      0,
+      29,
+    );
     context.textAlign = "right";
     context.fillText(shownNumber(this.top), GUTTER - 8, 11);
     context.fillText("0", GUTTER - 8, bottom - 3);
@@ -168,30 +173,40 @@ function pointing(canvas, view, tell, click = () => {}) {
     held = null;
     tooltip.hide();
   });
-  canvas.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.shiftKey) return;
-    event.preventDefault();
-    const box = canvas.getBoundingClientRect();
-    const share = (event.clientX - box.left - GUTTER) / (box.width - GUTTER - MARGIN);
-    if (event.ctrlKey) view.zoom(event.deltaY > 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, share)));
-    else view.pan(Math.sign(event.deltaY || event.deltaX) / 10);
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey && !event.shiftKey) return;
+      event.preventDefault();
+      const box = canvas.getBoundingClientRect();
+      const share = (event.clientX - box.left - GUTTER) / (box.width - GUTTER - MARGIN);
+      if (event.ctrlKey) view.zoom(event.deltaY > 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, share)));
+      else view.pan(Math.sign(event.deltaY || event.deltaX) / 10);
+    },
+    { passive: false },
+  );
 }
 
 // ---- which charts there are --------------------------------------------------------------------
 
 const one = (name, paint, values) => ({ name, paint, values });
 
-// Rows (or tokens) of each step's batches by work.
-function composition(run, isTokens) {
-  const values = run.keys.map(() => new Float64Array(run.columns));
-  const numberOf = new Map(run.keys.map((key, i) => [run.names.indexOf(key), i]));
+// Rows and tokens of each step's batches by work, counted once.
+function composition(run) {
+  if (run.composition) return run.composition;
+  const rows = run.keys.map(() => new Uint32Array(run.columns));
+  const tokens = run.keys.map(() => new Uint32Array(run.columns));
+  const numberOf = run.names.map((name) => run.keys.indexOf(name));
   const { batch, work, count, length } = run.rows;
+  const { column } = run.batches;
   for (let i = 0; i < length; i += 1) {
-    const key = numberOf.get(work[i]);
-    if (key !== undefined) values[key][run.batches.column[batch[i]]] += isTokens ? count[i] : 1;
+    const key = numberOf[work[i]];
+    if (key < 0) continue;
+    rows[key][column[batch[i]]] += 1;
+    tokens[key][column[batch[i]]] += count[i];
   }
-  return byKey(run, values);
+  run.composition = { rows, tokens };
+  return run.composition;
 }
 
 const byKey = (run, values) =>
@@ -202,7 +217,8 @@ function blocks(run) {
   const total = run.blocks ?? 0;
   const isTold = (c) => free[c] >= 0;
   const used = Float64Array.from({ length: run.columns }, (_, c) =>
-    isTold(c) ? Math.max(0, total - free[c] - prefix[c]) : 0);
+    isTold(c) ? Math.max(0, total - free[c] - prefix[c]) : 0,
+  );
   const kept = Float64Array.from({ length: run.columns }, (_, c) => (isTold(c) ? prefix[c] : 0));
   return [one("referenced", "--used", used), one("prefix cache only", "--kept", kept)];
 }
@@ -211,24 +227,39 @@ const positive = (values) => Float64Array.from(values, (value) => Math.max(0, va
 
 const CHARTS = [
   {
-    title: "Slots", unit: "held", most: (run) => run.slots,
+    title: "Slots",
+    unit: "held",
+    most: (run) => run.slots,
     series: (run) => [one("slots held", "--used", run.steps.slots_held)],
   },
   {
-    title: "Waiting", unit: "requests",
+    title: "Waiting",
+    unit: "requests",
     series: (run) => [one("waiting", "--kind-waiting-strong", run.steps.waiting)],
   },
   {
-    title: "Queues", unit: "ready requests",
-    series: (run) => byKey(run, run.keys.map((key) => run.steps[`queued ${key}`])),
+    title: "Queues",
+    unit: "ready requests",
+    series: (run) =>
+      byKey(
+        run,
+        run.keys.map((key) => run.steps[`queued ${key}`]),
+      ),
   },
   { title: "KV blocks", unit: "kept", most: (run) => run.blocks, series: blocks },
   {
-    title: "Host", unit: "blocks",
-    series: (run) => [one("blocks on the host", "--kind-offloaded", positive(run.steps.host_blocks))],
+    title: "Host",
+    unit: "blocks",
+    series: (run) => [
+      one("blocks on the host", "--kind-offloaded", positive(run.steps.host_blocks)),
+    ],
   },
 ];
 const BATCH_CHARTS = [
-  { title: "Batches", unit: "rows by work", series: (run) => composition(run, false) },
-  { title: "Batches", unit: "tokens by work", series: (run) => composition(run, true) },
+  { title: "Batches", unit: "rows by work", series: (run) => byKey(run, composition(run).rows) },
+  {
+    title: "Batches",
+    unit: "tokens by work",
+    series: (run) => byKey(run, composition(run).tokens),
+  },
 ];

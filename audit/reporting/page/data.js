@@ -1,16 +1,28 @@
 // Unpacks a run's columns (audit/reporting/packed.py) and finds things in them.
 
 const ARRAYS = {
-  uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array,
-  uint32: Uint32Array, int32: Int32Array, float64: Float64Array,
+  uint8: Uint8Array,
+  int8: Int8Array,
+  uint16: Uint16Array,
+  int16: Int16Array,
+  uint32: Uint32Array,
+  int32: Int32Array,
+  float64: Float64Array,
 };
 const PER_REQUEST = ["lanes", "machines", "rows", "outputs", "notes"];
-const ROUNDS_PER_FRAME = 4;
 
 async function inflated(text) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const bytes = Uint8Array.fromBase64?.(text) ?? decodedByHand(text);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Response(stream).arrayBuffer();
+}
+
+// For browsers that have no fromBase64 yet.
+function decodedByHand(text) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
+  return bytes;
 }
 
 async function unpacked(packed) {
@@ -21,14 +33,14 @@ async function unpacked(packed) {
     const kind = ARRAYS[column.type];
     const end = at + packed.length * kind.BYTES_PER_ELEMENT;
     const told = new kind(buffer.slice(at, end));
-    table[column.name] = column.is_delta ? summed(told) : told;
+    table[column.name] = column.is_delta ? summed(told, column.is_wide) : told;
     at = end;
   }
   return table;
 }
 
-function summed(differences) {
-  const values = new Float64Array(differences.length);
+function summed(differences, isWide) {
+  const values = new (isWide ? Float64Array : Int32Array)(differences.length);
   let sum = 0;
   for (let i = 0; i < differences.length; i += 1) {
     sum += differences[i];
@@ -104,7 +116,11 @@ class Run {
   batchesAt(column) {
     const found = [];
     const columns = this.batches.column;
-    for (let b = firstAtLeast(columns, column); b < columns.length && columns[b] === column; b += 1) {
+    for (
+      let b = firstAtLeast(columns, column);
+      b < columns.length && columns[b] === column;
+      b += 1
+    ) {
       found.push(b);
     }
     return found;
@@ -134,6 +150,18 @@ class Run {
     if (!batches.length) return -1;
     const place = firstAtLeast(this.rows.batch, batches[0], begin, end);
     return place < end && this.rows.batch[place] <= batches.at(-1) ? place : -1;
+  }
+
+  // What happened to a request in a column but for its row, in order; entries as in `life`.
+  told(request, column) {
+    const entries = [];
+    for (const table of ["notes", "outputs"]) {
+      const [begin, end] = this.range(table, request);
+      const { column: columns, seq } = this[table];
+      let i = firstAtLeast(columns, column, begin, end);
+      for (; i < end && columns[i] === column; i += 1) entries.push([column, seq[i], table, i]);
+    }
+    return entries.sort((a, b) => a[1] - b[1]);
   }
 
   // A request's whole life in order: [column, seq, table, place]; a row stands at its batch's seq.

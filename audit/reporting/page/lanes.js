@@ -9,20 +9,19 @@ const MOST_STRIPS = 400;
 const PREEMPTION_MARKS = new Set(["yield", "offload", "offload_resident", "rewind"]);
 
 class Lanes {
-  constructor(scroller, view) {
-    Object.assign(this, { scroller, view, shown: [], strips: new Map(), at: 0 });
+  constructor(scroller, view, voice) {
+    Object.assign(this, { scroller, view, voice, shown: [], strips: new Map(), at: 0 });
     this.canvas = scroller.querySelector("canvas");
     this.sizer = scroller.querySelector(".sizer");
-    this.voice = document.getElementById("lane-voice");
     this.listen();
-    this.load();
   }
 
   load() {
     this.stripsOf = "";
     this.strips.clear();
     this.markOf = this.view.run.names.map((name) =>
-      PREEMPTION_MARKS.has(name) ? "preempted" : name === "verdict" ? "verdict" : name);
+      PREEMPTION_MARKS.has(name) ? "preempted" : name === "verdict" ? "verdict" : name,
+    );
     this.filter("", "all");
   }
 
@@ -37,14 +36,18 @@ class Lanes {
       aborted: (r) => ["abort", "error", "refused"].includes(run.ends[r]),
       alive: (r) => run.ends[r] === "",
     };
+    this.only((r) => sorts[sort](r) && run.requestNames[r].toLowerCase().includes(wanted));
+  }
+
+  // Show the requests for which `isWanted` holds.
+  only(isWanted) {
     this.shown = [];
-    for (let r = 0; r < run.requests.length; r += 1) {
-      if (sorts[sort](r) && run.requestNames[r].toLowerCase().includes(wanted)) this.shown.push(r);
+    for (let r = 0; r < this.view.run.requests.length; r += 1) {
+      if (isWanted(r)) this.shown.push(r);
     }
     this.at = Math.max(0, this.shown.indexOf(this.view.request));
     this.sizer.style.height = `${Math.max(1, this.shown.length) * LANE}px`;
     this.scroller.style.height = `${Math.min(26, Math.max(2, this.shown.length)) * LANE + 2}px`;
-    this.draw();
   }
 
   listen() {
@@ -55,15 +58,23 @@ class Lanes {
       const lane = Math.floor((event.clientY - top + scroller.scrollTop) / LANE);
       return this.shown[lane] === undefined ? -1 : lane;
     };
-    pointing(canvas, view, (column, event) => {
-      const lane = laneAt(event);
-      if (lane < 0) tooltip.hide();
-      else tooltip.show(this.lines(this.shown[lane], column), event.clientX, event.clientY);
-    }, (event) => {
-      const lane = laneAt(event);
-      if (lane < 0) return;
-      this.at = lane;
-      view.choose(this.shown[lane]);
+    pointing(
+      canvas,
+      view,
+      (column, event) => {
+        const lane = laneAt(event);
+        if (lane < 0) tooltip.hide();
+        else tooltip.show(this.lines(this.shown[lane], column), event.clientX, event.clientY);
+      },
+      (event) => {
+        const lane = laneAt(event);
+        if (lane < 0) return;
+        this.at = lane;
+        view.choose(this.shown[lane]);
+      },
+    );
+    view.addEventListener("change", ({ detail }) => {
+      if (detail === "request") this.at = Math.max(0, this.shown.indexOf(view.request));
     });
     scroller.addEventListener("keydown", (event) => this.key(event));
     scroller.addEventListener("focus", () => this.tellCursor());
@@ -112,9 +123,7 @@ class Lanes {
       ["step", shownNumber(run.steps.step[column])],
       ["", standing(run, request, column), theme(run).kinds[run.kindAt(request, column)]],
     ];
-    for (const entry of run.life(request).filter(([at, , table]) => at === column && table !== "rows")) {
-      lines.push(["", entryWords(run, entry).what]);
-    }
+    for (const entry of run.told(request, column)) lines.push(["", entryWords(run, entry).what]);
     for (const finding of run.findingsOf.get(request) ?? []) {
       if (finding.column === column) lines.push([finding.invariant, finding.message]);
     }
@@ -153,7 +162,10 @@ class Lanes {
       context.textAlign = "left";
       context.fillStyle = request === view.request ? paint.accent : paint.text;
       context.fillText(
-        shortened(context, view.run.requestNames[request], GUTTER - 16), 2, top + BAND_TOP + BAND / 2);
+        shortened(context, view.run.requestNames[request], GUTTER - 16),
+        2,
+        top + BAND_TOP + BAND / 2,
+      );
       context.drawImage(this.strip(request, plot, ratio), GUTTER, top + BAND_TOP, plot, BAND);
       this.marks(context, request, plot, top, paint);
     }
@@ -177,13 +189,19 @@ class Lanes {
   strip(request, plot, ratio) {
     const known = this.strips.get(request);
     if (known) return known;
+    const strip = this.painted(request, plot, ratio);
+    this.strips.set(request, strip);
+    return strip;
+  }
+
+  // A strip that nobody keeps; the palette is the one of the last drawing.
+  painted(request, plot, ratio) {
     const wide = Math.max(1, Math.round(plot * ratio));
     const high = Math.round(BAND * ratio);
     const image = new ImageData(wide, high);
     fillStrip(image, this.shares(request, wide), this.palette, wide, high);
     const canvas = new OffscreenCanvas(wide, high);
     canvas.getContext("2d").putImageData(image, 0, 0);
-    this.strips.set(request, canvas);
     return canvas;
   }
 
@@ -193,8 +211,8 @@ class Lanes {
     const { column, kind } = run.lanes;
     const [begin, end] = run.range("lanes", request);
     const many = run.kinds.length;
-    const shares = (this.room = this.room?.length === wide * many
-      ? this.room.fill(0) : new Float32Array(wide * many));
+    const shares = (this.room =
+      this.room?.length === wide * many ? this.room.fill(0) : new Float32Array(wide * many));
     const scale = wide / span;
     const edge = scale >= 2 ? Math.round : (x) => x; // steps that can be told apart share no pixel
     let place = Math.max(begin, firstAtLeast(column, from + 1, begin, end) - 1);
@@ -229,7 +247,11 @@ class Lanes {
     const [firstNote, endNote] = run.range("notes", request);
     const { column, trigger } = run.notes;
     let lastX = -9;
-    for (let i = firstAtLeast(column, from, firstNote, endNote); i < endNote && column[i] < to; i += 1) {
+    for (
+      let i = firstAtLeast(column, from, firstNote, endNote);
+      i < endNote && column[i] < to;
+      i += 1
+    ) {
       const x = xOf(view, plot, column[i] + 0.5);
       const mark = this.markOf[trigger[i]];
       if (mark === "verdict" && x - lastX < 2) continue;
@@ -240,56 +262,6 @@ class Lanes {
       if (finding.column < from || finding.column >= to) continue;
       context.fillStyle = paint.finding;
       diamond(context, xOf(view, plot, finding.column + 0.5), top + BAND_TOP + BAND / 2, 5);
-    }
-  }
-}
-
-function drawMark(context, mark, x, top, paint) {
-  if (mark === "preempted") {
-    context.fillStyle = paint.text;
-    context.beginPath();
-    context.moveTo(x - 3.5, top);
-    context.lineTo(x + 3.5, top);
-    context.lineTo(x, top + 5);
-    context.fill();
-  } else if (mark === "verdict") {
-    context.fillStyle = paint.muted;
-    context.fillRect(x - 1, top + 2, 2, 2);
-  } else if (mark === "abort" || mark === "refuse") {
-    context.strokeStyle = paint.finding;
-    context.lineWidth = 1.5;
-    context.beginPath();
-    context.moveTo(x - 3, top + 7);
-    context.lineTo(x + 3, top + 13);
-    context.moveTo(x + 3, top + 7);
-    context.lineTo(x - 3, top + 13);
-    context.stroke();
-  } else if (mark === "finish") {
-    context.fillStyle = paint.text;
-    context.fillRect(x - 1, top + BAND_TOP - 2, 2, BAND + 4);
-  }
-}
-
-// A colour of the styles (#rrggbb) as a pixel.
-function pixelOf(text) {
-  if (!text) return 0;
-  const value = parseInt(text.slice(1), 16);
-  return (0xff000000 | ((value & 0xff) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
-}
-
-// Stack the shares of each column of pixels from the bottom up.
-function fillStrip(image, shares, palette, wide, high) {
-  const pixels = new Uint32Array(image.data.buffer);
-  const many = palette.length;
-  for (let px = 0; px < wide; px += 1) {
-    let sum = 0;
-    let y = high;
-    for (let kind = 1; kind < many; kind += 1) {
-      const share = shares[px * many + kind];
-      if (share === 0) continue;
-      sum += share;
-      const until = Math.max(0, Math.round(high * (1 - Math.min(1, sum))));
-      for (; y > until; y -= 1) pixels[(y - 1) * wide + px] = palette[kind];
     }
   }
 }

@@ -4,10 +4,16 @@
 const TRACK = 22;
 const TRACKS = ["status", "slot", "KV", "work", "ticket", "outputs", "events"];
 const LABEL_FROM = 26; // pixels of a step from which on it is labelled
-const CALM = { WAITING: "waiting-strong", ACTIVE: "used", HELD: "used", RESIDENT: "used" };
+const NOTHING = new Set(["NULL", "FREE", "NONE"]); // states that leave their track empty
 const TONES = {
-  ...CALM, FINISHED: "ended", RECEIVING: "receiving", TRANSFERRING: "transferring",
-  OFFLOADED: "offloaded",
+  WAITING: "--kind-waiting-strong",
+  ACTIVE: "--used",
+  HELD: "--used",
+  RESIDENT: "--used",
+  FINISHED: "--kind-ended",
+  RECEIVING: "--kind-receiving",
+  TRANSFERRING: "--kind-transferring",
+  OFFLOADED: "--kind-offloaded",
 };
 
 class Life {
@@ -51,7 +57,9 @@ class Life {
     context.beginPath();
     context.rect(GUTTER, 0, plot, TRACK * TRACKS.length);
     context.clip();
-    ["status", "slot", "kv"].forEach((name, i) => this.machine(context, name, i * TRACK, plot, paint));
+    ["status", "slot", "kv"].forEach((name, i) =>
+      this.machine(context, name, i * TRACK, plot, paint),
+    );
     this.work(context, plot, ratio, paint);
     this.outputs(context, plot, paint);
     this.events(context, plot, paint);
@@ -61,7 +69,10 @@ class Life {
     this.canvas.setAttribute("aria-valuemax", String(run.columns - 1));
     this.canvas.setAttribute("aria-valuenow", String(view.cursor));
     const lines = this.lanes.lines(request, view.cursor);
-    this.canvas.setAttribute("aria-valuetext", lines.map((line) => line.slice(0, 2).join(" ")).join(", "));
+    this.canvas.setAttribute(
+      "aria-valuetext",
+      lines.map((line) => line.slice(0, 2).join(" ")).join(", "),
+    );
   }
 
   machine(context, name, top, plot, paint) {
@@ -69,7 +80,7 @@ class Life {
     const { run, request } = view;
     const [begin, end] = run.range("machines", request);
     const { column } = run.machines;
-    for (let i = begin; i < end; ) {
+    for (let i = begin; i < end;) {
       const state = run.names[run.machines[name][i]];
       let next = i + 1;
       while (next < end && run.names[run.machines[name][next]] === state) next += 1;
@@ -77,13 +88,13 @@ class Life {
       const left = Math.max(GUTTER, xOf(view, plot, column[i]));
       const right = Math.min(GUTTER + plot, xOf(view, plot, until));
       i = next;
-      if (right <= left || ["NULL", "FREE", "NONE"].includes(state)) continue;
-      context.fillStyle = colour(state in CALM ? `--${CALM[state] === "used" ? "used" : `kind-${CALM[state]}`}`
-        : `--kind-${TONES[state] ?? "queued"}`);
+      if (right <= left || NOTHING.has(state)) continue;
+      context.fillStyle = colour(TONES[state] ?? "--kind-queued");
       context.fillRect(left, top + TRACK - 6, right - left, 3);
       context.fillStyle = paint.text;
       context.textAlign = "left";
-      if (right - left > 30) context.fillText(shortened(context, state, right - left - 4), left + 2, top + 8);
+      if (right - left > 30)
+        context.fillText(shortened(context, state, right - left - 4), left + 2, top + 8);
     }
   }
 
@@ -91,12 +102,16 @@ class Life {
     const { view } = this;
     const { run, request } = view;
     const top = 3 * TRACK;
-    this.lanes.freshen(paint, plot, ratio);
-    context.drawImage(this.lanes.strip(request, plot, ratio), GUTTER, top + 4, plot, TRACK - 9);
+    context.drawImage(this.lanes.painted(request, plot, ratio), GUTTER, top + 4, plot, TRACK - 9);
     const wide = plot / view.span;
     const [begin, end] = run.range("rows", request);
     const columns = run.batches.column;
-    const first = firstAtLeast(run.rows.batch, firstAtLeast(columns, Math.floor(view.from)), begin, end);
+    const first = firstAtLeast(
+      run.rows.batch,
+      firstAtLeast(columns, Math.floor(view.from)),
+      begin,
+      end,
+    );
     context.textAlign = "center";
     for (let i = first; i < end && columns[run.rows.batch[i]] < view.to; i += 1) {
       const x = xOf(view, plot, columns[run.rows.batch[i]]);
@@ -104,7 +119,11 @@ class Life {
       context.fillRect(x, top + TRACK + 8, Math.max(1, wide - 1), 5);
       if (wide < LABEL_FROM) continue;
       context.fillStyle = paint.text;
-      context.fillText(run.batches.ticket[run.rows.batch[i]], x + wide / 2, top + TRACK + TRACK / 2);
+      context.fillText(
+        run.batches.ticket[run.rows.batch[i]],
+        x + wide / 2,
+        top + TRACK + TRACK / 2,
+      );
     }
   }
 
@@ -115,7 +134,11 @@ class Life {
     const [begin, end] = run.range("outputs", request);
     const { column, exit_depth: depth } = run.outputs;
     const wide = plot / view.span;
-    for (let i = firstAtLeast(column, Math.floor(view.from), begin, end); i < end && column[i] < view.to; i += 1) {
+    for (
+      let i = firstAtLeast(column, Math.floor(view.from), begin, end);
+      i < end && column[i] < view.to;
+      i += 1
+    ) {
       const x = xOf(view, plot, column[i]);
       const high = ((TRACK - 5) * depth[i]) / Math.max(1, run.depths ?? depth[i]);
       context.fillStyle = colour("--kind-decode-coda");
@@ -134,7 +157,11 @@ class Life {
     const { column, trigger } = run.notes;
     let free = 0; // from where on there is room for a word
     context.textAlign = "left";
-    for (let i = firstAtLeast(column, Math.floor(view.from), begin, end); i < end && column[i] < view.to; i += 1) {
+    for (
+      let i = firstAtLeast(column, Math.floor(view.from), begin, end);
+      i < end && column[i] < view.to;
+      i += 1
+    ) {
       const x = xOf(view, plot, column[i] + 0.5);
       const name = run.names[trigger[i]];
       context.fillStyle = paint.muted;

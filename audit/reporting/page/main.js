@@ -11,7 +11,7 @@ function start(runs) {
     ...CHARTS.map((chart) => new Chart(chartHost, view, chart)),
     ...BATCH_CHARTS.map((chart) => new Chart(batchHost, view, chart)),
   ];
-  const lanes = new Lanes(byId("lanes"), view);
+  const lanes = new Lanes(byId("lanes"), view, byId("lane-voice"));
   const life = new Life(byId("life"), view, lanes);
   const choose = (request) => {
     view.choose(request);
@@ -20,11 +20,21 @@ function start(runs) {
   const panels = {
     step: new StepPanel(view, choose),
     request: new RequestPanel(view),
-    requests: new RequestTable(view, choose),
-    batches: new BatchTable(view),
+    requests: new RequestTable(view, (request) => {
+      view.setCursor(view.run.requests.submitted[request]);
+      choose(request);
+      reveal("request-heading");
+    }),
+    batches: new BatchTable(view, (column) => {
+      view.setCursor(column);
+      reveal("step-heading");
+    }),
   };
-  const page = { view, charts, lanes, life, panels };
+  const twins = document.querySelector(".twins");
+  const sides = twins && new Sides(twins, runs);
+  const page = { view, charts, lanes, life, panels, sides };
   const redraw = onceAFrame(() => drawAll(page));
+  page.redraw = redraw;
   view.addEventListener("change", redraw);
   new ResizeObserver(redraw).observe(byId("over-time"));
   for (const query of ["(prefers-color-scheme: dark)", "print"]) {
@@ -34,6 +44,12 @@ function start(runs) {
   showRun(page, runs, 0);
   document.documentElement.dataset.ready = "true";
   return page;
+}
+
+// Go to a heading, with what reads the page aloud.
+function reveal(id) {
+  byId(id).scrollIntoView({ block: "nearest" });
+  byId(id).focus({ preventScroll: true });
 }
 
 function onceAFrame(work) {
@@ -48,16 +64,27 @@ function onceAFrame(work) {
   };
 }
 
-function drawAll({ view, charts, lanes, life, panels }) {
+function drawAll(page) {
+  const { view, charts, lanes, life, panels, sides } = page;
   drawAxis(byId("axis"), view);
   for (const chart of charts) chart.draw();
   lanes.draw();
   life.draw();
-  for (const panel of Object.values(panels)) panel.draw();
+  sides?.draw();
   const { run } = view;
-  const stepAt = (column) => run.steps.step[Math.min(run.columns - 1, Math.max(0, Math.round(column)))];
+  const chosen = [run.run_id, run.requests.length, run.columns, view.cursor, view.request].join();
+  if (page.chosen !== chosen) {
+    for (const panel of Object.values(panels)) panel.draw();
+    page.chosen = chosen;
+  }
+  const stepAt = (column) =>
+    run.steps.step[Math.min(run.columns - 1, Math.max(0, Math.round(column)))];
   if (!run.columns) return;
-  for (const [id, value] of [["from", stepAt(view.from)], ["to", stepAt(view.to - 1)], ["at", stepAt(view.cursor)]]) {
+  for (const [id, value] of [
+    ["from", stepAt(view.from)],
+    ["to", stepAt(view.to - 1)],
+    ["at", stepAt(view.cursor)],
+  ]) {
     if (document.activeElement !== byId(id)) byId(id).value = value;
   }
 }
@@ -80,7 +107,9 @@ function controls(page, runs) {
   const filter = () => {
     page.lanes.filter(byId("filter").value, byId("sort").value);
     page.panels.requests.show(page.lanes.shown);
-    byId("filter-count").textContent = `${shownNumber(page.lanes.shown.length)} of ${counted(view.run.requests.length, "request")}`;
+    byId("filter-count").textContent =
+      `${shownNumber(page.lanes.shown.length)} of ${counted(view.run.requests.length, "request")}`;
+    page.redraw();
   };
   page.filter = filter;
   byId("filter").addEventListener("input", filter);
@@ -115,6 +144,7 @@ function showRun(page, runs, number) {
     part.hidden = Number(part.dataset.run) !== number;
   }
   const run = runs[number];
+  page.chosen = "";
   page.view.show(run);
   for (const chart of page.charts) chart.load();
   page.lanes.load();

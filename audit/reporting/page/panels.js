@@ -1,98 +1,14 @@
-// What is known in text: tables that turn their pages, the chosen step, the chosen request.
-
-const element = (name, attributes = {}, ...children) => {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
-
-// A table of which one page is there. `columns`: [heading, isNumber, sort key or nothing].
-class PagedTable {
-  constructor(host, { caption, columns, size, row, onSort }) {
-    Object.assign(this, { columns, size, row, onSort, first: 0, count: 0, sorted: null });
-    this.caption = element("caption", {}, caption);
-    this.head = element("thead");
-    this.body = element("tbody");
-    const table = element("table", {}, this.caption, this.head, this.body);
-    const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
-    this.before = this.button("‹ Earlier", `Earlier rows: ${caption}`, -1);
-    this.after = this.button("Later ›", `Later rows: ${caption}`, 1);
-    this.place = element("span", { class: "place", role: "status" });
-    this.pager = element("div", { class: "pager" }, this.before, this.place, this.after);
-    host.append(scroll, this.pager);
-    this.drawHead();
-  }
-
-  button(text, label, way) {
-    const made = element("button", { type: "button", "aria-label": label }, text);
-    made.addEventListener("click", () => this.turnTo(this.first + way * this.size));
-    return made;
-  }
-
-  drawHead() {
-    const cells = this.columns.map(([heading, isNumber, key]) => {
-      const cell = element("th", { scope: "col", class: isNumber ? "number" : "" });
-      if (!key) {
-        cell.textContent = heading;
-        return cell;
-      }
-      const way = this.sorted?.key === key ? this.sorted.way : 0;
-      if (way) cell.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
-      const button = element("button", { type: "button", class: "sort" }, heading, way ? (way > 0 ? " ▲" : " ▼") : "");
-      button.addEventListener("click", () => {
-        this.sorted = { key, way: way > 0 ? -1 : 1 };
-        this.onSort(this.sorted);
-        this.drawHead();
-        this.head.querySelectorAll(".sort")[this.columns.filter((c) => c[2]).findIndex((c) => c[2] === key)].focus();
-      });
-      cell.append(button);
-      return cell;
-    });
-    this.head.replaceChildren(element("tr", {}, ...cells));
-  }
-
-  // Show the page that holds a row.
-  fill(count, at = 0) {
-    this.count = count;
-    this.turnTo(Math.floor(at / this.size) * this.size);
-  }
-
-  turnTo(first) {
-    const last = Math.max(0, Math.floor((this.count - 1) / this.size) * this.size);
-    this.first = Math.min(last, Math.max(0, first));
-    const end = Math.min(this.count, this.first + this.size);
-    const rows = [];
-    for (let i = this.first; i < end; i += 1) rows.push(this.made(this.row(i)));
-    this.body.replaceChildren(...rows);
-    this.before.disabled = this.first === 0;
-    this.after.disabled = end >= this.count;
-    this.pager.hidden = this.count <= this.size;
-    this.place.textContent = this.count ? `${shownNumber(this.first + 1)} – ${shownNumber(end)} of ${shownNumber(this.count)}` : "";
-  }
-
-  made({ cells, current, press, label }) {
-    const line = element("tr", current ? { "aria-current": "true" } : {});
-    cells.forEach((value, i) => {
-      const cell = element("td", { class: this.columns[i][1] ? "number" : "" });
-      if (i === 0 && press) {
-        const button = element("button", { type: "button", class: "link", "aria-label": label }, String(value));
-        button.addEventListener("click", press);
-        cell.append(button);
-      } else {
-        cell.append(typeof value === "number" ? shownNumber(value) : value);
-      }
-      line.append(cell);
-    });
-    return line;
-  }
-}
+// What is known in text: the chosen step, the chosen request, every request, every batch.
 
 // ---- the chosen step -----------------------------------------------------------------------------
 
 function facts(list, pairs) {
-  list.replaceChildren(...pairs.flatMap(([name, value]) =>
-    [element("dt", {}, name), element("dd", {}, String(value))]));
+  list.replaceChildren(
+    ...pairs.flatMap(([name, value]) => [
+      element("dt", {}, name),
+      element("dd", {}, String(value)),
+    ]),
+  );
 }
 
 class StepPanel {
@@ -102,7 +18,11 @@ class StepPanel {
     this.facts = document.getElementById("step-facts");
     this.table = new PagedTable(document.getElementById("step-rows"), {
       caption: "Rows of the step's batch",
-      columns: [["request", false], ["work", false], ["computes", false]],
+      columns: [
+        ["request", false],
+        ["work", false],
+        ["computes", false],
+      ],
       size: 12,
       row: (i) => {
         const { run } = this.view;
@@ -111,8 +31,10 @@ class StepPanel {
         const { key, what } = rowWords(run, place);
         const name = run.requestNames[request];
         return {
-          cells: [name, key, what], current: request === this.view.request,
-          press: () => onRequest(request), label: `Choose request ${name}`,
+          cells: [name, key, what],
+          current: request === this.view.request,
+          press: () => onRequest(request),
+          label: `Choose request ${name}`,
         };
       },
     });
@@ -124,11 +46,14 @@ class StepPanel {
     const { steps } = run;
     const batches = run.batchesAt(cursor);
     this.heading.textContent = `Step ${shownNumber(steps.step[cursor])}`;
-    const of = (count, total) => (total === null ? shownNumber(count) : `${shownNumber(count)} of ${shownNumber(total)}`);
+    const of = (count, total) =>
+      total === null ? shownNumber(count) : `${shownNumber(count)} of ${shownNumber(total)}`;
     const told = batches.flatMap((batch) => {
       const { operation, works, size, because, reason } = batchWords(run, batch);
       return [
-        ["batch", `ticket ${run.batches.ticket[batch]}, ${operation}`], ["works", works], ["size", size],
+        ["batch", `ticket ${run.batches.ticket[batch]}, ${operation}`],
+        ["works", works],
+        ["size", size],
         ["because", reason ? `${because} (${reason})` : because],
       ];
     });
@@ -136,7 +61,9 @@ class StepPanel {
       ...(told.length ? told : [["batch", "none"]]),
       ["waiting", shownNumber(steps.waiting[cursor])],
       ["slots held", of(steps.slots_held[cursor], run.slots)],
-      ...(steps.blocks_free[cursor] < 0 ? [] : [["blocks free", of(steps.blocks_free[cursor], run.blocks)]]),
+      ...(steps.blocks_free[cursor] < 0
+        ? []
+        : [["blocks free", of(steps.blocks_free[cursor], run.blocks)]]),
     ]);
     this.rows = batches.flatMap((batch) => run.rowsOf(batch));
     this.table.fill(this.rows.length);
@@ -155,7 +82,13 @@ class RequestPanel {
     this.entries = [];
     this.table = new PagedTable(document.getElementById("request-life"), {
       caption: "Life of the request",
-      columns: [["step", true], ["event", false], ["what", false], ["ticket", true], ["seq", true]],
+      columns: [
+        ["step", true],
+        ["event", false],
+        ["what", false],
+        ["ticket", true],
+        ["seq", true],
+      ],
       size: 16,
       row: (i) => {
         const { run } = this.view;
@@ -163,8 +96,10 @@ class RequestPanel {
         const { kind, what, ticket, seq } = entryWords(run, this.entries[i]);
         const step = shownNumber(run.steps.step[column]);
         return {
-          cells: [step, kind, what, ticket, seq], current: column === this.view.cursor,
-          press: () => this.view.setCursor(column), label: `Go to step ${step}`,
+          cells: [step, kind, what, ticket, seq],
+          current: column === this.view.cursor,
+          press: () => this.view.setCursor(column),
+          label: `Go to step ${step}`,
         };
       },
     });
@@ -183,14 +118,25 @@ class RequestPanel {
     const stepOf = (column) => (column < 0 ? "–" : shownNumber(run.steps.step[column]));
     this.heading.textContent = `Request ${name}`;
     facts(this.facts, [
-      ["ended", run.ends[request] ? `${run.ends[request]}, step ${stepOf(requests.ended[request])}` : "not ended"],
+      [
+        "ended",
+        run.ends[request]
+          ? `${run.ends[request]}, step ${stepOf(requests.ended[request])}`
+          : "not ended",
+      ],
       ["submitted", `step ${stepOf(requests.submitted[request])}`],
       ["first output", `step ${stepOf(requests.first_output[request])}`],
       ["prompt", counted(requests.prompt_len[request], "token")],
-      ["outputs", `${shownNumber(requests.outputs[request])} of at most ${shownNumber(requests.max_tokens[request])}`],
+      [
+        "outputs",
+        `${shownNumber(requests.outputs[request])} of at most ${shownNumber(requests.max_tokens[request])}`,
+      ],
       ["priority", shownNumber(requests.priority[request])],
       ["preemptions", shownNumber(requests.preemptions[request])],
-      ["waited", `${counted(requests.waited[request], "step")} for a slot, ${counted(requests.idled[request], "step")} for a batch`],
+      [
+        "waited",
+        `${counted(requests.waited[request], "step")} for a slot, ${counted(requests.idled[request], "step")} for a batch`,
+      ],
     ]);
     this.entries = run.life(request);
     this.table.caption.textContent = `Life of request ${name}`;
@@ -207,9 +153,14 @@ class RequestTable {
     this.table = new PagedTable(document.getElementById("request-table"), {
       caption: "Requests",
       columns: [
-        ["request", false, "name"], ["ended", false, "end"], ["submitted in step", true, "submitted"],
-        ["prompt", true, "prompt_len"], ["outputs", true, "outputs"], ["waited (steps)", true, "waited"],
-        ["ready, in no batch (steps)", true, "idled"], ["preemptions", true, "preemptions"],
+        ["request", false, "name"],
+        ["ended", false, "end"],
+        ["submitted in step", true, "submitted"],
+        ["prompt", true, "prompt_len"],
+        ["outputs", true, "outputs"],
+        ["waited (steps)", true, "waited"],
+        ["ready, in no batch (steps)", true, "idled"],
+        ["preemptions", true, "preemptions"],
       ],
       size: 25,
       onSort: (sorted) => this.sort(sorted),
@@ -220,11 +171,18 @@ class RequestTable {
         const name = run.requestNames[request];
         return {
           cells: [
-            name, run.ends[request] || "not ended", run.steps.step[requests.submitted[request]],
-            requests.prompt_len[request], requests.outputs[request], requests.waited[request],
-            requests.idled[request], requests.preemptions[request],
+            name,
+            run.ends[request] || "not ended",
+            run.steps.step[requests.submitted[request]],
+            requests.prompt_len[request],
+            requests.outputs[request],
+            requests.waited[request],
+            requests.idled[request],
+            requests.preemptions[request],
           ],
-          current: request === this.view.request, press: () => onRequest(request), label: `Choose request ${name}`,
+          current: request === this.view.request,
+          press: () => onRequest(request),
+          label: `Choose request ${name}`,
         };
       },
     });
@@ -243,7 +201,13 @@ class RequestTable {
       const { key, way } = sorted;
       const isText = key in text;
       const values = isText ? text[key] : run.requests[key];
-      this.order.sort((a, b) => way * (isText ? values[a].localeCompare(values[b], "en", { numeric: true }) : values[a] - values[b]));
+      this.order.sort(
+        (a, b) =>
+          way *
+          (isText
+            ? values[a].localeCompare(values[b], "en", { numeric: true })
+            : values[a] - values[b]),
+      );
     }
     this.table.fill(this.order.length);
   }
@@ -254,13 +218,18 @@ class RequestTable {
 }
 
 class BatchTable {
-  constructor(view) {
+  constructor(view, onStep) {
     this.view = view;
     this.table = new PagedTable(document.getElementById("batch-table"), {
       caption: "Batches",
       columns: [
-        ["step", true], ["ticket", true], ["operation", false], ["works", false], ["rows", true],
-        ["tokens", true], ["because", false],
+        ["step", true],
+        ["ticket", true],
+        ["operation", false],
+        ["works", false],
+        ["rows", true],
+        ["tokens", true],
+        ["because", false],
       ],
       size: 12,
       row: (batch) => {
@@ -269,8 +238,18 @@ class BatchTable {
         const column = run.batches.column[batch];
         const step = shownNumber(run.steps.step[column]);
         return {
-          cells: [step, run.batches.ticket[batch], operation, works, run.batches.rows[batch], run.batches.tokens[batch], because],
-          current: column === this.view.cursor, press: () => this.view.setCursor(column), label: `Go to step ${step}`,
+          cells: [
+            step,
+            run.batches.ticket[batch],
+            operation,
+            works,
+            run.batches.rows[batch],
+            run.batches.tokens[batch],
+            because,
+          ],
+          current: column === this.view.cursor,
+          press: () => onStep(column),
+          label: `Go to step ${step}`,
         };
       },
     });
