@@ -20,6 +20,11 @@ class Refusal(NamedTuple):
     reason: str
     sentence: str
 
+    @property
+    def code(self) -> str:
+        """The reason's code alone."""
+        return self.reason.partition(" ")[0]
+
 
 def refusal(state: EngineState, spec: RequestSpec) -> Refusal | None:
     """The first reason why this request can never be served, or None."""

@@ -60,12 +60,14 @@ class Engine:
     ) -> None:
         given.require_parts(runner, log, workload, verdicts)
         config = configs.validate(config if config is not None else EngineConfig())
+        oplog.settings()  # what the environment asks for is refused before anything is begun
         model, config = runner.start(config)
         log = log if log is not None else EventLog.memory()
         writer = log.begin_run(new_header(model, config, workload))
         self._set_up(runner, log, EngineState(config, model), writer, verdicts=verdicts)
         self._recorder.record(RunOpened(config, model, runner.fallback))
         self._recorder.commit()
+        self._log.info("run started", model=model.name, slots=config.scheduler.max_num_seqs)
 
     def _set_up(
         self,
@@ -78,13 +80,13 @@ class Engine:
     ) -> None:
         self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
-        self._state, self._writer, self._verdicts = state, writer, verdicts
-        lookup = log.generation_lookup(writer.run_id)
-        if lookup is not None and self.config.execution.durability != "off":
-            state.generations.leave_to(lookup)
+        self._state, self._writer = state, writer
+        if self.config.execution.durability != "off":
+            state.generations.leave_to(log.generation_lookup(writer.run_id))
         self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
         self._scheduler = Scheduler(state, self._recorder, runner, verdicts=verdicts)
         self._log = oplog.logger(run_id=writer.run_id)
+        self._slow_steps = oplog.SlowSteps(self._log)
         self._flight = Flight(state, self._recorder, runner, self._log)
         self._pending: list[RequestOutput] = []  # last outputs of aborted requests
         self._stopped: str | None = None
@@ -148,15 +150,14 @@ class Engine:
             spec = RequestSpec(name, self._state.next_generation(name), tokens, own)
             refused = refused or refusal(self._state, spec)
             ref = self._state.next_ref
-            if refused is None:
-                self._recorder.record(Submitted(ref, spec))
-            else:
-                self._recorder.record(Refused(ref, spec, refused.reason))
+            fact = Submitted(ref, spec) if refused is None else Refused(ref, spec, refused.reason)
+            self._recorder.record(fact)
             self._recorder.commit()
         if refused is not None:
-            code = refused.reason.partition(" ")[0]
-            self._log.info("refused", request_id=spec.request_id, reason=refused.reason)
-            raise RequestRefused(spec.request_id, code, refused.sentence)
+            self._log.info(
+                "refused", step=self.current_step, request_id=name, reason=refused.reason
+            )
+            raise RequestRefused(name, refused.code, refused.sentence)
 
     def abort_request(self, request_id: str) -> bool:
         """End a request; False and no event where the id is unknown or has finished.
@@ -198,6 +199,7 @@ class Engine:
             outputs, self._pending = self._pending, []
             if not self._is_busy:
                 return outputs
+            self._slow_steps.begin()
             batch = None if self._flight.is_full else self._scheduler.plan()
             self.last_schedule = LastSchedule(self._recorder.step, batch)
             if batch is not None:
@@ -207,6 +209,7 @@ class Engine:
             self._recorder.end_step(batch.ticket if batch is not None else None)
             if not self._state.unfinished:
                 self._recorder.commit()
+            self._slow_steps.end(self.current_step - 1, batch)
             return outputs
 
     def _land(self, batch: Batch | None) -> list[RequestOutput]:
@@ -215,7 +218,7 @@ class Engine:
         if not len(flight):
             return []
         outputs = flight.land(wait=batch is None or flight.is_full)
-        # The next loop's batch shall be a full one; and who is held for a better one waits little.
+        # The next loop's batch shall be full, and who is held for a better one waits little.
         while len(flight) and (flight.is_undecided or self._scheduler.waits_for_victims):
             outputs += flight.land(wait=True)
         return outputs
@@ -265,6 +268,7 @@ class Engine:
             self._recorder.record(RunClosed(outcome))
             self._recorder.end_step(None)
             self._recorder.end_run(outcome, wall_time())
+        self._log.info("run ended", step=self._recorder.step, outcome=outcome.value)
         self._stopped = "the engine is closed; make a new one"
         self._release()
 

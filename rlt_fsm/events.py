@@ -281,24 +281,8 @@ class BatchRetired(_Fact, frozen=True, gc=False):
 TicketFact = BatchSubmitted | BatchCompleted | BatchFailed | BatchRetired
 RunFact = RunOpened | RunClosed | RunRecovered
 RequestFact = (
-    Submitted
-    | Refused
-    | Admitted
-    | Selected
-    | Enqueued
-    | Grown
-    | Yielded
-    | Offloaded
-    | OffloadedResident
-    | Resumed
-    | Rewound
-    | OutputSampled
-    | Finished
-    | Aborted
-    | Retired
-    | Dropped
-    | VerdictGiven
-    | Published
-    | Evicted
-)
+    Submitted | Refused | Admitted | Selected | Enqueued | Grown | Yielded | Offloaded
+    | OffloadedResident | Resumed | Rewound | OutputSampled | Finished | Aborted | Retired
+    | Dropped | VerdictGiven | Published | Evicted
+)  # fmt: skip
 Fact = RequestFact | TicketFact | RunFact

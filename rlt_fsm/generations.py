@@ -18,10 +18,13 @@ class Generations:
         self._by_id: dict[str, int] = {}
         self._lookup: Lookup | None = None
 
-    def leave_to(self, lookup: Lookup) -> None:
-        """From now on ask the log. Whoever adds a request commits it before adding another."""
-        self._lookup = lookup
-        self._by_id.clear()
+    def leave_to(self, lookup: Lookup | None) -> None:
+        """From now on ask the log, if it can tell. Whoever adds a request commits it before adding
+        another.
+        """
+        if lookup is not None:
+            self._lookup = lookup
+            self._by_id.clear()
 
     def note(self, request_id: str, generation: int) -> None:
         """An id was used."""

@@ -18,10 +18,11 @@ from torch.nn import functional
 
 from rlt_fsm.config import AttentionBackend as BackendName
 from rlt_fsm.errors import ConfigError
+from rlt_fsm.oplog import logger
 
 from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, Slots, Span
-from .models.ouro import Attend
+from .models.parts import Attend
 
 # Pages of one group are gathered into one tensor; larger groups are split to bound its size.
 MAX_GATHERED_BYTES: Final = 256 * 2**20
@@ -45,6 +46,8 @@ def resolve_backend(name: BackendName, device: torch.device) -> BackendName:
     """
     is_cuda = device.type == "cuda"
     has_triton = find_spec("triton") is not None
+    if name == "auto" and is_cuda and not has_triton:
+        logger().warning("slow attention", reason="triton is not installed: rlt-fsm[gpu]")
     if name == "torch" or (name == "auto" and not (is_cuda and has_triton)):
         return "torch"
     if not is_cuda:

@@ -26,8 +26,8 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="NAME",
-        help="eager, graphed, full, adaptive, full-sync, adaptive-sync, no-refill or log-off; "
-        "repeat it.",
+        help="eager, graphed, full, adaptive, full-sync, adaptive-sync, full-in-step, "
+        "full-in-step-sync, no-refill, log-off or full-log-off; repeat it.",
     ),
 ]
 Shapes = Annotated[
@@ -41,6 +41,9 @@ Widths = Annotated[
 ]
 Repeats = Annotated[int, typer.Option(metavar="N", help="Interleaved repeats of every arm.")]
 Requests = Annotated[int, typer.Option(metavar="N", help="Requests for each slot.")]
+InFlight = Annotated[
+    int, typer.Option(metavar="N", help="Tickets in flight (execution.max_in_flight).")
+]
 NoSteps = Annotated[bool, typer.Option("--no-steps", help="Do not time single decode steps.")]
 Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write the figures here, as JSON.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -58,6 +61,7 @@ def make_bench(judge: Judge) -> Callable[..., None]:
         widths: Widths = [1, 32, 128],  # noqa: B006 (the same)
         repeats: Repeats = 3,
         requests: Requests = 4,
+        in_flight: InFlight = 6,
         no_steps: NoSteps = False,
         out: Out = None,
         json: Json = False,
@@ -84,6 +88,7 @@ def make_bench(judge: Judge) -> Callable[..., None]:
                 widths=tuple(widths),
                 repeats=repeats,
                 requests=requests,
+                in_flight=in_flight,
                 steps=not no_steps,
             )
             result = run_plan(plan, judge, status.show, partial(_keep, out))

@@ -11,24 +11,25 @@ from typing import Annotated, NoReturn
 import typer
 from msgspec.structs import replace
 
+from rlt_fsm import oplog
 from rlt_fsm.command_line import console_script, new_program
 from rlt_fsm.command_output import Status, mistakes_in_one_sentence, print_text
-from rlt_fsm.config import EngineConfig, override, settings_of
+from rlt_fsm.config import settings_of
 from rlt_fsm.errors import RltError
 from rlt_fsm.log import EventLog
-from rlt_fsm.params import SamplingParams
 from rlt_fsm.progress_line import ProgressLine
 from rlt_fsm.states import FinishReason
-from rlt_fsm.workload import load
 
 from .bench_command import make_bench
 from .console import AuditLine, FindingLine, Ran, as_json, as_text
 from .model_command import model_app
-from .run_command import DEMO_PROMPTS, run_prompts, run_workload
+from .run_command import run_file, run_texts
 from .run_options import (
     Database,
     ExitThreshold,
     Json,
+    LogFormat,
+    LogLevel,
     MaxLoops,
     MaxTokens,
     MinLoops,
@@ -38,6 +39,7 @@ from .run_options import (
     Quiet,
     Seed,
     Settings,
+    SlowStep,
     Temperature,
     TopK,
     TopP,
@@ -47,7 +49,7 @@ from .run_status import audit_progress
 from .simulate import MAX_STEPS, Failure, check_file
 from .simulate import simulate as run_seeds
 from .simulate_console import json_of, line_of, simulation_as_text, trial_as_text, write_workload
-from .terminal import log_to_stderr, seed_range
+from .terminal import log_as, log_to_stderr, seed_range
 
 ABOUT = """Serve recurrent-loop language models; every transition is a logged event.
 
@@ -76,6 +78,9 @@ def run(
     min_loops: MinLoops = None,
     max_loops: MaxLoops = None,
     exit_threshold: ExitThreshold = None,
+    log_level: LogLevel = oplog.Level.WARNING,
+    log_format: LogFormat = oplog.Format.CONSOLE,
+    slow_step_ms: SlowStep = 5000,
 ) -> None:
     """Run prompts or a workload, log every event, and audit the log.
 
@@ -93,18 +98,15 @@ def run(
     }
     given = {name: value for name, value in sampling.items() if value is not None}
     line = ProgressLine(is_wanted=not quiet)
-    log_to_stderr("warning", line)
+    log_as(oplog.Settings(level=log_level, format=log_format, slow_step_ms=slow_step_ms), line)
     with mistakes_in_one_sentence("the log keeps what happened"), line:
-        if ":memory:" in db or db == "sqlite://":
-            raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
+        _refuse_memory(db)
+        changes = settings_of(settings or [])
         if workload is not None:
             _refuse_beside_workload(prompt, given)
-            ran = _run_file(workload, model, settings or [], db, line)
+            ran = run_file(workload, model, changes, db=db, line=line)
         else:
-            params = replace(SamplingParams(), **given)
-            config = override(EngineConfig(), settings_of(settings or []))
-            prompts = prompt or list(DEMO_PROMPTS)
-            ran = run_prompts(model or "demo", prompts, params, config, db=db, line=line)
+            ran = run_texts(prompt, model, given, changes, db=db, line=line)
         ran, audit_line = _audited(ran, line, is_wanted=not no_audit)
     status = _status(ran, has_expectations=workload is not None)
     _end(status, as_json(ran) if json else None, as_text(ran, audit_line))
@@ -119,13 +121,9 @@ def _end(status: Status, json: str | None, text: str) -> NoReturn:
     raise typer.Exit(status)
 
 
-def _run_file(
-    path: str, model: str | None, settings: list[str], db: str, line: ProgressLine
-) -> Ran:
-    loaded = load(path)
-    config = override(loaded.config, settings_of(settings))
-    loaded = replace(loaded, config=config, model=model or loaded.model)
-    return run_workload(loaded, db=db, line=line)
+def _refuse_memory(db: str) -> None:
+    if ":memory:" in db or db == "sqlite://":
+        raise RltError(f"--db {db} keeps nothing that could be audited: give a file")
 
 
 def _refuse_beside_workload(prompt: list[str] | None, sampling: Mapping[str, object]) -> None:

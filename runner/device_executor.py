@@ -16,6 +16,7 @@ from rlt_fsm.states import WorkKey
 
 from . import inputs
 from .cuda_graphs import StepGraphs, bucket_sizes, prompt_sizes
+from .ends import PlainEnds
 from .execution import Executor, Options
 from .fused import FusedLoop
 from .kernels.backend import TritonAttention
@@ -54,7 +55,9 @@ class DeviceExecutor(Executor):
     ) -> None:
         # The fused loop has its own way to rows that do not depend on their batch mates.
         whole_calls = options._replace(one_row_per_call=False)
-        super().__init__(model, cache, attention, resident, whole_calls)
+        ends = PlainEnds(model, one_row_per_call=False)
+        super().__init__(model, ends, cache, attention, resident, whole_calls)
+        self._network = model
         self._paged = attention
         self._kernels = attention.kernels
         self._fused = loop
@@ -182,7 +185,7 @@ class DeviceExecutor(Executor):
 
     def _launch_prelude(self, count: int) -> None:
         step, resident = self.inputs.prelude(count), self._resident
-        weight = self._model.model.embed_tokens.weight
+        weight = self._network.model.embed_tokens.weight
         last, survival = resident.tokens, resident.gate.survival
         self._kernels.embed_tokens(step.tokens, last, step.slots, weight, resident.hidden, survival)
 
@@ -204,7 +207,7 @@ class DeviceExecutor(Executor):
 
         x, y = self._fused.first_norm(resident.hidden, step.slots)
         y = self._fused.run(x, y, attend)
-        gate, out = self._model.model.early_exit_gate, self._outputs
+        gate, out = self._network.model.early_exit_gate, self._outputs
         self._kernels.route_exits(
             y, gate.weight[0], gate.bias, step.slots, step.thresholds, resident.hidden,
             resident.gate.survival, self._gate_logits[:count], out.exits[:count],
@@ -217,7 +220,7 @@ class DeviceExecutor(Executor):
             rows = PagedRows(tables, slots, step.loops, step.positions)
             self._kernels.fill_exits(cache.keys, cache.values, rows, step.loops)
         hidden = self._resident.hidden.index_select(0, slots.clamp_min(0))
-        logits = self._fused.product(hidden, self._model.lm_head.weight)
+        logits = self._fused.product(hidden, self._network.lm_head.weight)
         self._kernels.sample_tokens(
             logits, step.sampling, out.tokens[:count], out.logprobs[:count], self._resident.tokens
         )
@@ -252,6 +255,6 @@ class DeviceExecutor(Executor):
             call.attend(layer, q, out)
 
         normed = self._fused.run(x, y, attend)[:count]
-        gate = self._model.model.early_exit_gate
+        gate = self._network.model.early_exit_gate
         logits = (normed.float() * gate.weight[0].float()).sum(dim=-1) + gate.bias.float()
         return normed, logits

@@ -3,7 +3,7 @@
 Tensors in, tensors out, and the result. Memory is taken elsewhere, and nothing is decided here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,9 +14,10 @@ from rlt_fsm.states import WorkKey
 
 from . import inputs
 from .attention import AttentionBackend
+from .ends import Ends
 from .inputs import Piece
 from .kv_cache import KVCache, Span
-from .models.ouro import OuroModel
+from .models.parts import LoopedModel
 from .pending import Pending, behind_launches
 from .resident import ResidentState
 from .sampler import Draw, sample
@@ -36,13 +37,15 @@ class Executor:
 
     def __init__(
         self,
-        model: OuroModel,
+        model: LoopedModel,
+        ends: Ends,
         cache: KVCache,
         attention: AttentionBackend,
         resident: ResidentState,
         options: Options,
     ) -> None:
         self._model = model
+        self._ends = ends
         self._cache = cache
         self._attention = attention
         self._resident = resident
@@ -80,12 +83,13 @@ class Executor:
         """Embed a chunk of every row and take it through all loops; keep each last position."""
         self._begin(rows)
         tokens = [token for row in rows for token in inputs.tokens_of(row)]
-        hidden = self._model.prelude(self._index(tokens))
+        hidden = self._ends.embed(rows, self._index(tokens))
         pieces = inputs.whole_pieces(rows)
-        shares_a_plane = self._cache.geometry.planes < self._full_depth
+        shares_a_plane = self._cache.geometry.loop_planes < self._full_depth
         for wave in inputs.position_waves(pieces) if shares_a_plane else [pieces]:
             for depth in range(self._full_depth):
                 self._advance(hidden, wave, depth)
+        self._ends.settle(rows, hidden)
         last = [piece.first_packed + piece.row.token_count - 1 for piece in pieces]
         self._resident.hidden[self._state_rows(rows)] = hidden[self._index(last)]
 
@@ -133,7 +137,7 @@ class Executor:
         if any(row.last_token < 0 for row in decode):  # sampled by a batch still in flight
             told = tokens[: len(decode)]
             tokens[: len(decode)] = torch.where(told < 0, self._resident.tokens[state_rows], told)
-        hidden = self._model.prelude(tokens)
+        hidden = self._ends.embed([*decode, *prompt], tokens)
         self._resident.hidden[state_rows] = hidden[: len(decode)]
         self._resident.gate.reset(state_rows)
         start = len(decode)
@@ -187,8 +191,9 @@ class Executor:
         for row in rows:
             if _depth(row) == self._full_depth - 1:
                 owner, end = inputs.owner_of(row), row.token_start + row.token_count
-                last = self._resident.read(owner, end - 1, end)
-                self._resident.hidden[row.state_row] = last[0]
+                states = self._resident.read(owner, row.token_start, end)
+                self._ends.settle([row], states)
+                self._resident.hidden[row.state_row] = states[-1]
                 self._resident.leave(owner, end)
 
     def _coda(self, rows: Sequence[Row]) -> tuple[list[int], list[float | None]]:
@@ -198,7 +203,7 @@ class Executor:
         """
         self._cache.fill_exits(inputs.exited_tokens(rows, self._full_depth))
         state_rows = self._state_rows(rows)
-        logits = self._by_row(self._model.coda, self._resident.hidden[state_rows])
+        logits = self._ends.logits(rows, self._resident.hidden[state_rows])
         sampled = sample(logits, [Draw(row.spec.params, row.output_idx) for row in rows])
         if self._options.keeps_tokens:
             self._resident.tokens[state_rows] = self._index(sampled.token_ids)
@@ -224,12 +229,6 @@ class Executor:
     def _prompt_loop(self, hidden: Tensor, spans: list[Span]) -> Tensor:
         """`_loop` of prompt rows alone, whose gates nobody asks; valid until the next call."""
         return self._loop(hidden, spans)[0]
-
-    def _by_row(self, call: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        """`call` on all rows, or on each alone where results must not depend on batch mates."""
-        if not self._options.one_row_per_call:
-            return call(hidden)
-        return torch.cat([call(hidden[i : i + 1]) for i in range(hidden.shape[0])])
 
     def _state_rows(self, rows: Sequence[Row]) -> Tensor:
         return inputs.state_rows_of(rows, self._device)

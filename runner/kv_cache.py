@@ -27,7 +27,7 @@ class KVCache:
     """K and V, each [num_blocks, layers, block_size, kv_heads, head_dim], zero at the start."""
 
     def __init__(self, geometry: KVGeometry, num_blocks: int, device: torch.device) -> None:
-        assert geometry.planes in {1, geometry.depths}, geometry
+        assert geometry.loop_planes in {1, geometry.depths}, geometry
         self.geometry = geometry
         self.num_blocks = num_blocks
         self.device = device
@@ -40,18 +40,26 @@ class KVCache:
         )
         self.keys = torch.zeros(shape, dtype=geometry.dtype, device=device)
         self.values = torch.zeros(shape, dtype=geometry.dtype, device=device)
-        self._written = WrittenRecords(geometry.planes)
+        self._written = WrittenRecords(geometry.loop_planes + 2 * geometry.boundary)
         self._single = [range(plane, plane + 1) for plane in range(geometry.planes)]
         # By exit depth: the planes that a token filled up to there leaves to be filled.
-        self._deeper = [range(loops, geometry.planes) for loops in range(geometry.depths + 1)]
+        self._deeper = [range(loops, geometry.loop_planes) for loops in range(geometry.depths + 1)]
 
     def plane(self, depth: int) -> int:
         """The plane that holds `depth`."""
-        return depth if self.geometry.planes > 1 else 0
+        if depth >= self.geometry.depths:
+            return self.geometry.planes - 1
+        return depth if self.geometry.loop_planes > 1 else 0
 
     def frontier(self, owner: Owner, depth: int) -> int:
-        """How many positions from 0 on are written at the plane of `depth`."""
-        return self._written.frontier(owner, self.plane(depth))
+        """How many positions from 0 on are written at `depth`."""
+        return self._written.frontier(owner, self._record(depth))
+
+    def _record(self, depth: int) -> int:
+        """Where `depth` counts what is written: by plane, and twice for the boundary's."""
+        if depth >= self.geometry.depths:
+            return self.geometry.loop_planes + depth - self.geometry.depths
+        return self.plane(depth)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -75,7 +83,7 @@ class KVCache:
         self._check_history(spans)
         addresses = self._addresses(spans)
         for span in spans:
-            self._written.extend(span.owner, self.plane(span.depth), span.start, span.end)
+            self._written.extend(span.owner, self._record(span.depth), span.start, span.end)
         return addresses
 
     def write(self, layer: int, slots: Slots, keys: Tensor, values: Tensor) -> None:
@@ -109,7 +117,7 @@ class KVCache:
         offsets: list[int] = []
         for token in tokens:
             page, offset = divmod(token.position, self.geometry.block_size)
-            for plane in range(token.exit_depth, self.geometry.planes):
+            for plane in range(token.exit_depth, self.geometry.loop_planes):
                 sources.append(token.table[token.exit_depth - 1][page])
                 targets.append(token.table[plane][page])
                 offsets.append(offset)
@@ -211,10 +219,9 @@ class KVCache:
 
     def _check_span(self, span: Span) -> None:
         self._check_table(span.owner, span.table)
-        if not 0 <= span.depth < self.geometry.depths:
-            raise KVCacheError(
-                f"{_name(span.owner)}: depth {span.depth} outside [0, {self.geometry.depths})"
-            )
+        depths = self.geometry.depths + 2 * self.geometry.boundary
+        if not 0 <= span.depth < depths:
+            raise KVCacheError(f"{_name(span.owner)}: depth {span.depth} outside [0, {depths})")
         capacity = len(span.table[0]) * self.geometry.block_size
         if not 0 <= span.start < span.end <= capacity:
             raise KVCacheError(
@@ -230,7 +237,7 @@ class KVCache:
     def _check_history(self, spans: Sequence[Span]) -> None:
         ahead: dict[tuple[Owner, int], int] = {}  # what this very call writes before it reads
         for span in spans:
-            key = (span.owner, self.plane(span.depth))
+            key = (span.owner, self._record(span.depth))
             written = ahead.get(key, self.frontier(span.owner, span.depth))
             if span.start > written:
                 raise self._no_history(span.owner, span.depth, span.start, written)

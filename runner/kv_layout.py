@@ -17,7 +17,12 @@ class KVCacheError(Exception):
 
 
 class KVGeometry(NamedTuple):
-    """The shape of a pool. `planes` is `depths`, or 1 where all loops share one plane."""
+    """The shape of a pool. The loops have `depths` planes, or share one.
+
+    Where layers run once per token, before and after the loops, one more plane, the last, is theirs
+    (`boundary`). Spans name it by a depth behind the last loop's: one for the layers before, one
+    for those after, since a token's K and V of the latter come later.
+    """
 
     layers: int
     kv_heads: int
@@ -26,6 +31,24 @@ class KVGeometry(NamedTuple):
     depths: int
     planes: int
     dtype: torch.dtype
+    boundary: bool = False
+
+    @property
+    def loop_planes(self) -> int:
+        """Planes of the loops' layers."""
+        return self.planes - self.boundary
+
+    @property
+    def prelude_depth(self) -> int:
+        """The depth by which spans of layers before the loops go."""
+        assert self.boundary
+        return self.depths
+
+    @property
+    def coda_depth(self) -> int:
+        """The depth by which spans of layers after the loops go."""
+        assert self.boundary
+        return self.depths + 1
 
     @property
     def bytes_per_block(self) -> int:
@@ -39,15 +62,20 @@ class KVGeometry(NamedTuple):
 
 
 def geometry_of(shape: ModelShape, cache: CacheConfig, dtype: torch.dtype) -> KVGeometry:
-    """The pool that a model needs under a layout: a plane for each loop, or one for all."""
+    """The pool that a model needs under a layout: a plane for each loop, or one for all; and one
+    for layers outside the loops, if it has any. A block is as large for each of them.
+    """
+    boundary = shape.boundary_layers > 0
+    loop_planes = 1 if cache.layout == "shared" else shape.depths
     return KVGeometry(
-        layers=shape.layers,
+        layers=max(shape.layers, shape.boundary_layers),
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         block_size=cache.block_size,
         depths=shape.depths,
-        planes=1 if cache.layout == "shared" else shape.depths,
+        planes=loop_planes + boundary,
         dtype=dtype,
+        boundary=boundary,
     )
 
 

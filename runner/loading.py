@@ -9,7 +9,8 @@ from rlt_fsm.arguments import shown, whole
 from rlt_fsm.errors import ConfigError
 
 from .hub import find_model, name_of
-from .models.ouro import OuroConfig, OuroModel
+from .models.architectures import ModelConfig, Network
+from .models.ouro import OuroModel
 from .models.weights import load_checkpoint
 
 DTYPES: Final = {
@@ -23,9 +24,24 @@ class LoadedModel(NamedTuple):
     """A model in memory; `name` is what the log calls it, `folder` where it was read from."""
 
     name: str
-    config: OuroConfig
-    model: OuroModel
+    config: ModelConfig
+    model: Network
     folder: Path | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the weights are held in."""
+        return next(self.model.parameters()).dtype
+
+    def as_ouro(self) -> OuroModel:
+        """The network, for code that knows no architecture but Ouro's."""
+        assert isinstance(self.model, OuroModel), self.name
+        return self.model
 
 
 def load_model(model: str | Path, device: str, dtype: str) -> LoadedModel:

@@ -69,7 +69,7 @@ def working_memory(
     rows = max(scheduler.max_num_batched_tokens, scheduler.max_num_seqs)
     heads = model.heads + 2 * model.kv_heads
     hidden, inner = model.hidden_size, model.intermediate_size
-    numbers = 8 * hidden + 2 * heads * model.head_dim + 3 * inner
+    numbers = 6 * hidden + 2 * model.state_size + 2 * heads * model.head_dim + 3 * inner
     per_row = numbers * dtype.itemsize + 2 * hidden * 4
     # The torch sampler works in fp64 with a few copies; the kernel on the logits as they are.
     per_logit = dtype.itemsize if backend == "triton" else dtype.itemsize + 4 + 4 * 8

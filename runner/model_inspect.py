@@ -131,7 +131,8 @@ def _here(shape: ModelShape, geometry: KVGeometry, weight_bytes: int, device: to
     config = EngineConfig()
     if device.type == "cuda":
         in_use, total = device_memory(device)
-        working = working_memory(shape, geometry.dtype, config, backend="triton", graphs=0)
+        backend = "torch" if geometry.boundary else "triton"
+        working = working_memory(shape, geometry.dtype, config, backend=backend, graphs=0)
         available = total - in_use
         share = int(total * config.cache.gpu_memory_utilization)
         room = share - in_use - weight_bytes - working.total

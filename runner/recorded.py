@@ -105,12 +105,16 @@ class RecordedRunner:
         """The recorded model's facts, with the planes that the layout in `config` needs."""
         self._results.clear()
         self.unrecorded.clear()
-        planes = 1 if config.cache.layout == "shared" else self._depths
-        facts = replace(self._record.model, planes=planes)
+        record = self._record
+        outside = record.model.planes - self._loop_planes(record.config)  # of other layers
+        facts = replace(record.model, planes=self._loop_planes(config) + outside)
         complete = resolved(config, facts)
         self._is_async = complete.execution.async_scheduling
         self._exits_late = complete.exit.mode == "ouro_delayed"
         return facts, complete
+
+    def _loop_planes(self, config: EngineConfig) -> int:
+        return 1 if config.cache.layout == "shared" else self._depths
 
     # ---- batches -----------------------------------------------------------------------------
 

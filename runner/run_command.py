@@ -5,13 +5,13 @@ whoever runs an engine does not judge it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from rlt_fsm.batch import Runner
-from rlt_fsm.config import EngineConfig, validate
+from rlt_fsm.config import EngineConfig, override, validate
 from rlt_fsm.drive import DriveResult, Faults, check, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.errors import RltError, WorkloadError
@@ -21,7 +21,7 @@ from rlt_fsm.params import SamplingParams
 from rlt_fsm.progress_line import ProgressLine
 from rlt_fsm.prompts import script
 from rlt_fsm.states import FinishReason
-from rlt_fsm.workload import FORMAT, Request, Workload, to_json
+from rlt_fsm.workload import FORMAT, Request, Workload, load, to_json
 
 from .console import OutputLine, Ran, Refusal, Summary
 from .progress import bar, silent
@@ -40,6 +40,40 @@ class _Backend(NamedTuple):
     faults: Faults | None
     workload: Workload  # with the model's own vocabulary, depths and context
     decode: Decode | None
+
+
+def run_file(
+    path: str, model: str | None, changes: Mapping[str, str], *, db: str, line: ProgressLine
+) -> Ran:
+    """Run a workload file, on another model or with changes of its config where some are given.
+
+    Raises:
+        RltError: the file, its model, its config or the log cannot be used.
+    """
+    loaded = load(path)
+    config = override(loaded.config, changes)
+    loaded = replace(loaded, config=config, model=model or loaded.model)
+    return run_workload(loaded, db=db, line=line)
+
+
+def run_texts(
+    texts: Sequence[str] | None,
+    model: str | None,
+    sampling: Mapping[str, object],
+    changes: Mapping[str, str],
+    *,
+    db: str,
+    line: ProgressLine,
+) -> Ran:
+    """Complete texts (a few sums, if None) with a model (the demo's) under what options ask for.
+
+    Raises:
+        RltError: a prompt, an option, the model or the log cannot be used.
+    """
+    params = replace(SamplingParams(), **sampling)
+    config = override(EngineConfig(), changes)
+    prompts = texts or DEMO_PROMPTS
+    return run_prompts(model or "demo", prompts, params, config, db=db, line=line)
 
 
 def run_workload(workload: Workload, *, db: str, line: ProgressLine) -> Ran:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from rlt_fsm import oplog
+
 Model = Annotated[
     str | None,
     typer.Option(
@@ -42,4 +44,31 @@ MinLoops = Annotated[int | None, typer.Option(help="Fewest loops of a token.")]
 MaxLoops = Annotated[int | None, typer.Option(help="Most loops of a token.")]
 ExitThreshold = Annotated[
     float | None, typer.Option(help="Leave the loop at this exit probability; 1 is never.")
+]
+
+LogLevel = Annotated[
+    oplog.Level,
+    typer.Option(
+        metavar="LEVEL",
+        envvar=oplog.LEVEL,
+        help="Log from here on, to stderr: debug, info, warning, error, critical.",
+    ),
+]
+LogFormat = Annotated[
+    oplog.Format,
+    typer.Option(
+        metavar="FORMAT",
+        envvar=oplog.FORMAT,
+        help="How log lines look: console, or json for machines.",
+    ),
+]
+SlowStep = Annotated[
+    float,
+    typer.Option(
+        "--slow-step-ms",
+        metavar="MS",
+        min=0,
+        envvar=oplog.SLOW_STEP_MS,
+        help="Warn of a step that takes as long.",
+    ),
 ]

@@ -9,10 +9,19 @@ import structlog
 
 from rlt_fsm.command_output import has_colors
 from rlt_fsm.errors import RltError
+from rlt_fsm.oplog import Format, Settings, choose, renderer
 from rlt_fsm.progress_line import ProgressLine
 
 
-def log_to_stderr(level: str, line: ProgressLine | None = None) -> None:
+def log_as(settings: Settings, line: ProgressLine | None = None) -> None:
+    """Take what the command line says of the operational log."""
+    choose(settings)
+    log_to_stderr(settings.level, line, form=settings.format)
+
+
+def log_to_stderr(
+    level: str, line: ProgressLine | None = None, *, form: Format = Format.CONSOLE
+) -> None:
     """Log lines of `level` and worse, one each: results are on stdout and in the event log.
 
     A progress line makes room for them. They are coloured on a terminal, unless NO_COLOR is set.
@@ -30,7 +39,7 @@ def log_to_stderr(level: str, line: ProgressLine | None = None) -> None:
             structlog.processors.add_log_level,
             _error_in_one_line,
             make_room,
-            structlog.dev.ConsoleRenderer(colors=has_colors(sys.stderr)),
+            *renderer(form, has_colors=has_colors(sys.stderr)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),

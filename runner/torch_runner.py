@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from rlt_fsm.arguments import function_or_none
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec
+from rlt_fsm.config import AttentionBackend as BackendName
 from rlt_fsm.config import EngineConfig, SchedulerConfig
 from rlt_fsm.errors import ConfigError
 from rlt_fsm.oplog import logger
@@ -20,6 +21,7 @@ from rlt_fsm.oplog import logger
 from .attention import AttentionBackend, create_backend, resolve_backend
 from .device_executor import DeviceExecutor
 from .device_start import start_device_executor
+from .ends import Ends, LayeredEnds, PlainEnds
 from .execution import Executor, Options
 from .kernels.backend import TritonAttention
 from .kv_cache import KVCache, Pages
@@ -28,6 +30,7 @@ from .kv_sizing import planned_pool
 from .loading import LoadedModel, load_model, resolve_context
 from .lost_device import abandon, computing, is_lost
 from .memory_plan import MemoryPlan
+from .models.huginn import HuginnModel
 from .pending import Pending
 from .progress import Progress, silent
 from .resident import ResidentState
@@ -67,8 +70,7 @@ class TorchRunner:
         loaded = model if isinstance(model, LoadedModel) else load_model(model, device, dtype)
         self._name, self._model = loaded.name, loaded.model
         self._shape = loaded.config.shape
-        weight = self._model.lm_head.weight
-        self._device, self._dtype = weight.device, weight.dtype
+        self._device, self._dtype = loaded.device, loaded.dtype
         self._max_model_len = resolve_context(max_model_len, self._shape.context)
         self._progress = progress
         self.memory_plan: MemoryPlan | None = None
@@ -86,7 +88,7 @@ class TorchRunner:
         self.close()
         self.fallback = None
         execution = config.execution
-        backend = resolve_backend(execution.attention_backend, self._device)
+        backend = self._backend(config)
         if execution.cuda_graphs and backend != "triton":
             raise ConfigError(
                 "execution.cuda_graphs=True needs a CUDA device and attention_backend 'triton': "
@@ -209,6 +211,23 @@ class TorchRunner:
         assert self._on is not None, "the runner was not started, or was closed"
         return self._on
 
+    def _backend(self, config: EngineConfig) -> BackendName:
+        """What computes attention; ConfigError for what this architecture cannot do."""
+        name = config.execution.attention_backend
+        if self._shape.is_seeded and config.cache.enable_prefix_caching:
+            raise ConfigError(
+                f"cache.enable_prefix_caching=True does not go with {self._name}, whose KV depends "
+                "on each request's seed: set it to False"
+            )
+        if not self._shape.boundary_layers:
+            return resolve_backend(name, self._device)
+        if name == "triton":
+            raise ConfigError(
+                f"execution.attention_backend='triton' does not run {self._name} in this version, "
+                "which has layers outside its loops: set it to 'auto' or 'torch'"
+            )
+        return "torch"
+
     def _executor(
         self,
         cache: KVCache,
@@ -217,17 +236,23 @@ class TorchRunner:
         options: Options,
         limits: SchedulerConfig,
     ) -> Executor:
-        if not isinstance(attention, TritonAttention):
-            return Executor(self._model, cache, attention, resident, options)
-        return start_device_executor(
-            self._model,
-            cache,
-            attention,
-            resident,
-            options,
-            max_model_len=self._max_model_len,
-            max_tokens=limits.max_num_batched_tokens,
-        )
+        model, alone = self._model, options.one_row_per_call
+        ends: Ends
+        if isinstance(model, HuginnModel):
+            ends = LayeredEnds(model, cache, attention, one_row_per_call=alone)
+        elif isinstance(attention, TritonAttention):
+            return start_device_executor(
+                model,
+                cache,
+                attention,
+                resident,
+                options,
+                max_model_len=self._max_model_len,
+                max_tokens=limits.max_num_batched_tokens,
+            )
+        else:
+            ends = PlainEnds(model, one_row_per_call=alone)
+        return Executor(model, ends, cache, attention, resident, options)
 
     def _capture(self, executor: Executor) -> bool:
         """Whether steps are captured; where memory is short they are launched singly."""

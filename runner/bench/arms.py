@@ -20,17 +20,21 @@ from runner.loading import LoadedModel, resolve_device
 from .dense import run_dense
 from .jobs import LAWS, OURO_1_4B, SHAPES, TINY, make_jobs, random_model
 from .roofline import Roofline, copy_bandwidth, roofline_of
-from .serving import Judge, Served, arm_config, serve
+from .serving import IN_FLIGHT, Judge, Served, arm_config, serve
 from .steps import time_steps
 
 
 class _Arm(NamedTuple):
-    """How an arm serves: the law of its depths, the scheduler's mode, and what is kept."""
+    """How an arm serves: the law of its depths, the scheduler's mode, and what is kept.
+
+    `in_step`: codas wait until every row has one.
+    """
 
     law: str
     mode: Mode = "refill"
     is_async: bool = True
     has_log: bool = True
+    in_step: bool = False
 
 
 ENGINE_ARMS: Final = {
@@ -38,6 +42,9 @@ ENGINE_ARMS: Final = {
     "adaptive": _Arm("paper"),
     "full-sync": _Arm("full", is_async=False),
     "adaptive-sync": _Arm("paper", is_async=False),
+    "full-in-step": _Arm("full", in_step=True),
+    "full-in-step-sync": _Arm("full", is_async=False, in_step=True),
+    "full-log-off": _Arm("full", has_log=False),
     "no-refill": _Arm("paper", mode="no_refill"),
     "log-off": _Arm("paper", has_log=False),
 }
@@ -82,6 +89,7 @@ class ArmLine(msgspec.Struct, frozen=True, kw_only=True):
     mean_depth: float | None = None
     mean_context: float | None = None
     prompt_seconds: float | None = None
+    idle_share: float | None = None
     steps: int | None = None
     problems: tuple[str, ...] = ()
 
@@ -104,7 +112,7 @@ Keep = Callable[[BenchResult], None]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure. `requests`: so many per slot."""
+    """What to measure. `requests`: so many per slot; `in_flight`: tickets, asynchronously."""
 
     model: str = "ouro-1.4b"
     device: str = "auto"
@@ -113,6 +121,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     widths: tuple[int, ...] = (1, 32, 128)
     repeats: int = 3
     requests: int = 4
+    in_flight: int = IN_FLIGHT
     steps: bool = True
 
 
@@ -130,8 +139,8 @@ def check(plan: Plan) -> None:
         for name in given:
             if name not in known:
                 raise ConfigError(f"--{option} {name}: must be one of {', '.join(known)}")
-    if min((plan.repeats, plan.requests, *plan.widths)) < 1:
-        raise ConfigError("--width, --repeats and --requests must be at least 1")
+    if min((plan.repeats, plan.requests, plan.in_flight, *plan.widths)) < 1:
+        raise ConfigError("--width, --repeats, --requests and --in-flight must be at least 1")
 
 
 def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
@@ -150,7 +159,7 @@ def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
     bandwidth = copy_bandwidth(device) if is_cuda else None
     roofline = None
     if bandwidth is not None:
-        roofline = roofline_of(loaded.config, loaded.model.lm_head.weight.dtype, bandwidth)
+        roofline = roofline_of(loaded.as_ouro().config, loaded.dtype, bandwidth)
     result = BenchResult(
         card=torch.cuda.get_device_name(device) if is_cuda else platform.machine(),
         torch=str(torch.__version__),
@@ -216,7 +225,7 @@ def _arm(
     )  # fmt: skip
     if arm in DENSE_ARMS:
         with torch.inference_mode():
-            seconds, decoding = run_dense(loaded.model, jobs, width, graphed=DENSE_ARMS[arm])
+            seconds, decoding = run_dense(loaded.as_ouro(), jobs, width, graphed=DENSE_ARMS[arm])
         return replace(
             own,
             seconds=seconds,
@@ -224,9 +233,15 @@ def _arm(
             decode_tokens_per_second=(tokens - len(jobs)) / decoding,
         )
     how = ENGINE_ARMS[arm]
-    is_cuda = loaded.model.lm_head.weight.device.type == "cuda"
+    is_cuda = loaded.device.type == "cuda"
     config = arm_config(
-        width, mode=how.mode, is_cuda=is_cuda, is_async=how.is_async, has_log=how.has_log
+        width,
+        mode=how.mode,
+        is_cuda=is_cuda,
+        is_async=how.is_async,
+        has_log=how.has_log,
+        in_step=how.in_step,
+        in_flight=plan.in_flight,
     )
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "bench.db" if how.has_log else None
@@ -248,6 +263,7 @@ def _served_line(own: ArmLine, served: Served, roofline: Roofline | None) -> Arm
         mean_depth=served.mean_depth,
         mean_context=served.mean_context,
         prompt_seconds=served.steady_prompt_seconds,
+        idle_share=served.idle_share,
         steps=served.steps,
         problems=served.problems,
     )

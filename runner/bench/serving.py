@@ -1,8 +1,8 @@
 """The engine's arms: one list of requests served, timed step by step, and checked.
 
 Steady: from the step in which the 2W-th request ends to the last batch with prompt rows. The time
-of prompts is taken out: their tokens in the window, at the rate of a run of prompts alone before
-(batches overlap, so that a step's own time says little).
+of prompts is taken out: what the device spent on their batches in the window; synchronously, and on
+a CPU, what their steps took.
 """
 
 import time
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
-from msgspec.structs import replace
 
 from rlt_fsm.config import (
     EngineConfig,
@@ -28,18 +27,21 @@ from runner.loading import LoadedModel
 from runner.simulate_check import Failure
 from runner.torch_runner import TorchRunner
 
+from .device_time import WatchedRunner
 from .jobs import Job
 
 PROMPT_WORKS: Final = frozenset(
     {WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT}
 )
 PREFILL_TOKENS: Final = 2048
+IN_FLIGHT: Final = 6  # a tick of the device is a loop, a coda and a prelude: two ticks
 Judge = Callable[[EventLog], Sequence[Failure]]
 
 
 class Step(NamedTuple):
-    """One engine step, in seconds of the host's clock."""
+    """One engine step, in seconds of the host's clock, and the ticket of its batch."""
 
+    ticket: int | None
     seconds: float
     prompt_tokens: int
     outputs: int
@@ -49,7 +51,9 @@ class Step(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What one run of an arm came to."""
+    """What one run of an arm came to. `idle_share`: of the steady window, by the device's clock;
+    None where it has none. Steady figures are 0 where there was no window: too few requests.
+    """
 
     seconds: float
     tokens: int
@@ -58,24 +62,37 @@ class Served(NamedTuple):
     steady_prompt_seconds: float
     mean_depth: float
     mean_context: float
+    idle_share: float | None
     steps: int
     problems: tuple[str, ...]
 
 
 def arm_config(
-    width: int, *, mode: Mode, is_cuda: bool, is_async: bool, has_log: bool
+    width: int,
+    *,
+    mode: Mode,
+    is_cuda: bool,
+    is_async: bool,
+    has_log: bool,
+    in_step: bool = False,
+    in_flight: int = IN_FLIGHT,
 ) -> EngineConfig:
-    """The configuration of an arm: forced depths, the gate computed and read back."""
+    """The configuration of an arm: forced depths, the gate computed and read back.
+
+    `in_step`: a coda waits until every row has one, so that requests of one depth stay in step.
+    """
     return EngineConfig(
         scheduler=SchedulerConfig(
             mode=mode,
             max_num_seqs=width,
             max_num_batched_tokens=max(PREFILL_TOKENS, width),
             prefill_chunk_size=PREFILL_TOKENS,
+            min_coda_batch_size=width if in_step else 1,
         ),
         execution=ExecutionConfig(
             cuda_graphs=is_cuda,
             async_scheduling=is_async,
+            max_in_flight=in_flight,
             durability="group" if has_log else "off",
         ),
         exit=ExitConfig(mode="trace"),
@@ -86,39 +103,23 @@ def serve(
     loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, db: Path | None, judge: Judge
 ) -> Served:
     """Run every job through an engine; with a log it is audited afterwards."""
-    width = config.scheduler.max_num_seqs
-    longest = max(job.tokens for job in jobs)
-    prompt_rate = _prompt_rate(loaded, jobs[: max(4, width)], config, longest)
     log = EventLog.memory() if db is None else EventLog.open(db)
     try:
-        steps, ends = _run(loaded, jobs, config, longest, log)
+        runner = WatchedRunner(loaded, max_model_len=max(job.tokens for job in jobs))
+        steps, ends = _run(runner, jobs, config, log)
         problems = _problems(jobs, ends)
         if db is not None:
             problems += [f"audit {found.kind}: {found.message}" for found in judge(log)]
     finally:
         log.close()
-    return _measured(steps, prompt_rate, width, problems)
-
-
-def _prompt_rate(
-    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, longest: int
-) -> float:
-    """Prompt tokens per second where nothing else runs; the second time, when all is compiled."""
-    alone = [job._replace(depths=job.depths[:1]) for job in jobs]
-    execution = replace(config.execution, async_scheduling=False)
-    plain = replace(config, execution=execution)
-    tokens = sum(len(job.prompt) for job in jobs)
-    for _ in range(2):
-        steps, _ends = _run(loaded, alone, plain, longest, EventLog.memory())
-    return tokens / sum(step.seconds for step in steps)
+    return _measured(steps, runner, config, problems)
 
 
 def _run(
-    loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, longest: int, log: EventLog
+    runner: TorchRunner, jobs: Sequence[Job], config: EngineConfig, log: EventLog
 ) -> tuple[list[Step], dict[str, tuple[int, ...]]]:
     steps: list[Step] = []
     ends: dict[str, tuple[int, ...]] = {}
-    runner = TorchRunner(loaded, max_model_len=longest)
     with Engine(runner, config, log) as engine:
         for i, job in enumerate(jobs):
             params = SamplingParams(
@@ -127,7 +128,6 @@ def _run(
             engine.add_request(str(i), job.prompt, params)
         while engine.has_unfinished_requests():
             steps.append(_step(engine, ends))
-    del engine, runner
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return steps, ends
@@ -145,6 +145,7 @@ def _step(engine: Engine, ends: dict[str, tuple[int, ...]]) -> Step:
             ends[output.request_id] = tuple(output.exit_depths)
             ended += 1
     return Step(
+        batch.ticket if batch is not None else None,
         seconds,
         sum(row.token_count for row in rows if row.work in PROMPT_WORKS),
         len(outputs),
@@ -161,17 +162,16 @@ def _problems(jobs: Sequence[Job], ends: dict[str, tuple[int, ...]]) -> list[str
 
 
 def _measured(
-    steps: Sequence[Step], prompt_rate: float, width: int, problems: Sequence[str]
+    steps: Sequence[Step], runner: WatchedRunner, config: EngineConfig, problems: Sequence[str]
 ) -> Served:
-    ended, first = 0, len(steps)
-    for place, step in enumerate(steps):
-        ended += step.ended
-        if ended >= 2 * width:
-            first = place + 1
-            break
-    last = max((place for place, step in enumerate(steps) if step.prompt_tokens), default=0)
-    window = steps[first:last]
-    prompt_seconds = sum(step.prompt_tokens for step in window) / prompt_rate
+    window = _steady(steps, config.scheduler.max_num_seqs)
+    prompts = [step for step in window if step.prompt_tokens]
+    times = runner.times({step.ticket for step in prompts if step.ticket is not None})
+    if times is None or not config.execution.async_scheduling:
+        prompt_seconds = sum(step.seconds for step in prompts)
+    else:
+        prompt_seconds = times.busy
+    whole = runner.times({step.ticket for step in window if step.ticket is not None})
     decoding = sum(step.seconds for step in window) - prompt_seconds
     outputs = sum(step.outputs for step in window)
     return Served(
@@ -182,6 +182,19 @@ def _measured(
         steady_prompt_seconds=prompt_seconds,
         mean_depth=sum(step.depths for step in window) / max(1, outputs),
         mean_context=sum(step.contexts for step in window) / max(1, outputs),
+        idle_share=None if whole is None else whole.idle_share,
         steps=len(steps),
         problems=tuple(problems),
     )
+
+
+def _steady(steps: Sequence[Step], width: int) -> Sequence[Step]:
+    """The steps from the end of the 2W-th request to the last with prompt rows."""
+    ended, first = 0, len(steps)
+    for place, step in enumerate(steps):
+        ended += step.ended
+        if ended >= 2 * width:
+            first = place + 1
+            break
+    last = max((place for place, step in enumerate(steps) if step.prompt_tokens), default=0)
+    return steps[first:last]

@@ -37,7 +37,7 @@ def time_steps(
     with torch.inference_mode():
         executor = _executor(loaded, rows, length, batch_invariant=batch_invariant)
         count = executor.buckets()[-1]
-        stage = Stage(count, loaded.model.lm_head.weight.device)
+        stage = Stage(count, loaded.device)
         columns = stage.columns
         stage.put_slots(list(range(rows)), count)
         columns.planes[:] = 0
@@ -45,7 +45,7 @@ def time_steps(
         columns.thresholds[:] = 0.5
         executor.inputs.send(stage.numbers)
         loop = _median(executor, "recurrent", count)
-        columns.loops[:] = loaded.config.total_ut_steps
+        columns.loops[:] = loaded.config.shape.depths
         columns.temperatures[:] = 0.0
         executor.inputs.send(stage.numbers)
         coda = _median(executor, "coda", count)
@@ -70,7 +70,8 @@ def _executor(
     loaded: LoadedModel, rows: int, length: int, *, batch_invariant: bool
 ) -> DeviceExecutor:
     """One plane of KV is enough for one loop; all requests are at depth 0."""
-    config, weight = loaded.config, loaded.model.lm_head.weight
+    model = loaded.as_ouro()
+    config, weight = model.config, model.lm_head.weight
     geometry = KVGeometry(
         layers=config.num_hidden_layers,
         kv_heads=config.num_key_value_heads,
@@ -90,7 +91,7 @@ def _executor(
     resident.hidden.normal_()
     options = Options(one_row_per_call=batch_invariant, prefix_caching=False, keeps_tokens=False)
     executor = start_device_executor(
-        loaded.model,
+        model,
         cache,
         attention,
         resident,

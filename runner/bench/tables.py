@@ -2,8 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Final
 
 from .arms import ArmLine, BenchResult, StepLine
+
+PAIRS: Final = (  # name, over, under, whether steady decoding is compared or all of the run
+    ("fewer loops over all, decoding", "adaptive", "full", True),
+    ("asynchronous over synchronous, decoding", "full", "full-sync", True),
+    ("in step over as they come", "full-in-step", "full", False),
+    ("log on over off, all loops", "full", "full-log-off", False),
+    ("log on over off, fewer loops", "adaptive", "log-off", False),
+)
 
 
 def as_text(result: BenchResult) -> str:
@@ -16,6 +25,8 @@ def as_text(result: BenchResult) -> str:
         parts.append(steps_table(result.steps))
     if result.arms:
         parts.append(arms_table(result.arms))
+        if pairs := pairs_of(result):
+            parts.append(_table(["workload", "width", "pair", "ratio", "of its bound"], pairs))
     problems = [
         f"{line.shape}, width {line.width}, {line.arm}: {problem}"
         for line in result.arms
@@ -55,17 +66,62 @@ def arms_table(arms: Sequence[ArmLine]) -> str:
             [
                 shape, width, arm,
                 f"{median(line.tokens_per_second for line in own):,.0f}",
-                f"{median(line.decode_tokens_per_second for line in own):,.0f}",
+                _decoding(own),
                 _median_of(line.of_roofline for line in own),
+                _median_of(line.idle_share for line in own),
                 _median_of(line.mean_depth for line in own),
                 *versus,
             ]
         )  # fmt: skip
     head = [
-        "workload", "width", "arm", "tokens/s", "decode tokens/s", "of roofline", "depth",
+        "workload", "width", "arm", "tokens/s", "decode tokens/s", "of roofline", "idle", "depth",
         "vs eager", "vs graphed",
     ]  # fmt: skip
     return _table(head, rows)
+
+
+def pairs_of(result: BenchResult) -> list[list[object]]:
+    """Ratios of two arms, each within its repeat; the bound is what their depths allow."""
+    lines = {(line.shape, line.width, line.arm, line.repeat): line for line in result.arms}
+    rows: list[list[object]] = []
+    for shape, width in dict.fromkeys((line.shape, line.width) for line in result.arms):
+        for name, over, under, is_decoding in PAIRS:
+            both = [
+                (line, lines[shape, width, under, repeat])
+                for (*place, arm, repeat), line in lines.items()
+                if place == [shape, width] and arm == over
+                if (shape, width, under, repeat) in lines
+            ]
+            ratios = [_ratio(*pair, is_decoding=is_decoding) for pair in both]
+            known = [ratio for ratio in ratios if ratio is not None]
+            if known:
+                share = _of_bound(result, width, *both[0], median(known)) if is_decoding else ""
+                rows.append([shape, width, name, f"{median(known):.2f}", share])
+    return rows
+
+
+def _ratio(over: ArmLine, under: ArmLine, *, is_decoding: bool) -> float | None:
+    if not is_decoding:
+        return over.tokens_per_second / under.tokens_per_second
+    if not under.decode_tokens_per_second or not over.decode_tokens_per_second:
+        return None
+    return over.decode_tokens_per_second / under.decode_tokens_per_second
+
+
+def _of_bound(result: BenchResult, width: int, over: ArmLine, under: ArmLine, ratio: float) -> str:
+    """The ratio over (coda + full depth loops) / (coda + mean depth loops), as measured alone."""
+    step = next((s for s in result.steps if s.rows == width and not s.batch_invariant), None)
+    depths = under.mean_depth, over.mean_depth
+    if step is None or depths[0] is None or depths[1] is None:
+        return ""
+    times = [step.coda_ms + depth * step.loop_ms for depth in depths if depth is not None]
+    return f"{ratio * times[1] / times[0]:.2f}"
+
+
+def _decoding(own: Sequence[ArmLine]) -> str:
+    """Median of the steady rate; nothing where too few requests left no steady window."""
+    known = [line.decode_tokens_per_second for line in own if line.decode_tokens_per_second]
+    return f"{median(known):,.0f}" if known else "no window"
 
 
 def _median_of(values: Iterable[float | None]) -> str:

@@ -155,6 +155,13 @@ def _budget(options: Options, share: float) -> Budget:
 # ---- results ---------------------------------------------------------------------------------
 
 
+def _read(folder: Path, device: str) -> tuple[OuroConfig, OuroModel]:
+    config, model = load_checkpoint(folder, torch.float32, device)
+    assert isinstance(config, OuroConfig)
+    assert isinstance(model, OuroModel)
+    return config, model
+
+
 def publish(
     model: OuroModel, options: Options, training: dict[str, Any]
 ) -> tuple[list[Score], dict[str, Any]]:
@@ -162,7 +169,7 @@ def publish(
     save_checkpoint(options.out, model.config, model.half())
     text = json.dumps(DESCRIPTION, indent=2)
     (options.out / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
-    config, shipped = load_checkpoint(options.out, torch.float32, options.device)
+    config, shipped = _read(options.out, options.device)
     scores = table(shipped, evaluation_problems(options.prompts))
     report = {
         "model": {
@@ -231,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"{sum(p.numel() for p in model.parameters()):,} parameters on {options.device}")
         training["all"] = train_all(model, options, generator)
     else:
-        _, model = load_checkpoint(options.resume, torch.float32, options.device)
+        _, model = _read(options.resume, options.device)
     training["gate"] = train_gate(model, options, generator)
     torch.set_float32_matmul_precision("highest")
     scores, report = publish(model, options, training)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .architectures import Network
+from .initial_states import initial_states
 from .ouro import OuroModel
 
 
@@ -39,18 +41,28 @@ class _Kept:
         return read[0].transpose(0, 1)
 
 
-def sequence_logits(model: OuroModel, tokens: Sequence[int], depths: Sequence[int]) -> Tensor:
+def sequence_logits(
+    model: Network, tokens: Sequence[int], depths: Sequence[int], seed: int = 0
+) -> Tensor:
     """Logits [T, vocab] of a sequence whose token i runs the first `depths[i]` loops.
 
     As the KV layout `last_exited` serves it: deeper loops of later tokens read a token's last K, V.
+    `seed` decides initial states where the model has them.
     """
-    device = model.lm_head.weight.device
+    device = next(model.parameters()).device
     ids, loops = (torch.tensor(list(values), device=device) for values in (tokens, depths))
     positions = torch.arange(len(tokens), device=device)
     attend = _Kept()
-    hidden = model.prelude(ids)
+    if isinstance(model, OuroModel):
+        hidden = model.prelude(ids)
+    else:
+        seeds, places = [seed] * len(tokens), range(len(tokens))
+        starts = initial_states(seeds, places, model.config.n_embd).to(device)
+        hidden = model.prelude(ids, starts, positions, _Kept())
     for depth in range(int(loops.max())):
         attend.running = loops > depth
         states, _ = model.recurrent(hidden, positions, attend)
         hidden = torch.where(attend.running[:, None], states, hidden)
-    return model.coda(hidden)
+    if isinstance(model, OuroModel):
+        return model.coda(hidden)
+    return model.logits(model.settle(hidden, positions, _Kept()))

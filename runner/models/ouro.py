@@ -5,27 +5,18 @@ supplies attention (and with it the KV storage), so the same weights train dense
 pages. Parameters carry the checkpoint's names, so `state_dict` keys are tensor names.
 """
 
-from collections.abc import Callable
-from typing import Protocol, Self, cast
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from .ouro_config import OuroConfig
+from .parts import Attend, RMSNorm
 
 __all__ = ["Attend", "OuroConfig", "OuroModel", "apply_rope", "rope_frequencies"]
-
-
-class Attend(Protocol):
-    """Attention as its caller stores it: keep k and v of `layer`, return what q reads."""
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend causally, own position included, scaled by 1/sqrt(head_dim).
-
-        Shapes: q [N, heads, head_dim], k and v [N, kv_heads, head_dim]; returns the shape of q.
-        q and k are already rotated.
-        """
 
 
 def rope_frequencies(head_dim: int, theta: float) -> Tensor:
@@ -39,20 +30,6 @@ def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
     cos, sin = cos[:, None, :], sin[:, None, :]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-
-
-class RMSNorm(nn.Module):
-    """Scale to unit root mean square in fp32, cast back, then multiply by the weight."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape in and out: [..., size]; the dtype is kept."""
-        scaled = functional.rms_norm(x.float(), (x.shape[-1],), eps=self.eps)
-        return self.weight * scaled.to(x.dtype)
 
 
 class Rotary(nn.Module):
@@ -156,6 +133,9 @@ class LoopedStack(nn.Module):
 
 class OuroModel(nn.Module):
     """The looped model as its three operations; rows are independent but for `attend`."""
+
+    optional_tensors: ClassVar[frozenset[str]] = frozenset()
+    tied_tensors: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, config: OuroConfig) -> None:
         super().__init__()

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from rlt_fsm.errors import CheckpointError
 
-from .ouro import OuroConfig, OuroModel
-from .ouro_config import read_json_object
+from .architectures import ModelConfig, Network, make_network, read_config
+from .config_rules import read_json_object
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -44,7 +44,7 @@ def load_checkpoint(
     folder: str | Path,
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
-) -> tuple[OuroConfig, OuroModel]:
+) -> tuple[ModelConfig, Network]:
     """Read a folder into a model on `device` in `dtype`, in evaluation mode, without gradients.
 
     Raises:
@@ -52,7 +52,7 @@ def load_checkpoint(
             that are missing, unknown, duplicated, misplaced, misshapen or not floating point.
     """
     config, model = describe(folder, dtype)
-    homes, problems = survey(Path(folder), shapes_of(model))
+    homes, problems = survey(Path(folder), model)
     if problems:
         raise CheckpointError(problems[0])
     model = model.to_empty(device=device).requires_grad_(requires_grad=False).eval()
@@ -62,7 +62,7 @@ def load_checkpoint(
 
 def describe(
     folder: str | Path, dtype: torch.dtype = torch.bfloat16
-) -> tuple[OuroConfig, OuroModel]:
+) -> tuple[ModelConfig, Network]:
     """What config.json asks for, as a model without memory (on `meta`); no weights are read.
 
     Raises:
@@ -71,17 +71,12 @@ def describe(
     root = Path(folder)
     if not root.is_dir():
         raise CheckpointError(f"{root} is not a folder: give one with config.json and weights")
-    config = OuroConfig.from_json(root)
+    config = read_config(root)
     with torch.device("meta"):
-        return config, OuroModel(config).to(dtype)
+        return config, make_network(config).to(dtype)
 
 
-def shapes_of(model: OuroModel) -> dict[str, torch.Size]:
-    """The shape of every tensor that a checkpoint of the model holds."""
-    return {name: tensor.shape for name, tensor in model.state_dict().items()}
-
-
-def save_checkpoint(folder: str | Path, config: OuroConfig, model: OuroModel) -> None:
+def save_checkpoint(folder: str | Path, config: ModelConfig, model: Network) -> None:
     """Write config.json and one model.safetensors, in the dtype the model has."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
@@ -91,13 +86,15 @@ def save_checkpoint(folder: str | Path, config: OuroConfig, model: OuroModel) ->
     save_file(tensors, root / SINGLE_FILE, metadata={"format": "pt"})
 
 
-def survey(root: Path, wanted: Mapping[str, torch.Size]) -> Survey:
-    """Compare what the files hold with what the model needs; no data is read.
+def survey(root: Path, model: Network) -> Survey:
+    """Compare what the files hold with what the model needs, and may find; no data is read.
 
     Raises:
         CheckpointError: the files or their index cannot be read at all.
     """
     index = _read_index(root)
+    needed = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    wanted = needed | {name: needed[source] for name, source in model.tied_tensors.items()}
     homes: dict[str, Path] = {}
     problems: list[str] = []
     for stored in stored_tensors(root):
@@ -117,9 +114,10 @@ def survey(root: Path, wanted: Mapping[str, torch.Size]) -> Survey:
             for name, file in sorted(index.items())
             if name not in homes
         ]
-    missing = [name for name in wanted if name not in homes]
+    needed_ones = needed.keys() - model.optional_tensors
+    missing = [name for name in needed if name in needed_ones and name not in homes]
     problems += [
-        f"{root}: tensor {name} is missing ({len(missing)} of {len(wanted)} are)"
+        f"{root.name}: tensor {name} is missing ({len(missing)} of {len(needed_ones)} are)"
         for name in missing
     ]
     return Survey(homes, problems)
@@ -193,9 +191,26 @@ def _headers(path: Path) -> Iterator[Stored]:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
 
 
-def _fill(model: OuroModel, homes: Mapping[str, Path]) -> None:
-    """Copy every tensor into the model, one file at a time; casts and moves on the way."""
-    targets: dict[str, Tensor] = model.state_dict()
+def _fill(model: Network, homes: Mapping[str, Path]) -> None:
+    """Copy every tensor into the model, one file at a time; casts and moves on the way.
+
+    Raises:
+        CheckpointError: a tensor differs from the one that it is tied to.
+    """
+    tied = model.tied_tensors
+    _copy(model.state_dict(), {name: home for name, home in homes.items() if name not in tied})
+    for name in homes.keys() & tied.keys():
+        source = model.state_dict()[tied[name]]
+        copy = torch.empty_like(source)
+        _copy({name: copy}, {name: homes[name]})
+        if not torch.equal(copy, source):
+            raise CheckpointError(
+                f"{homes[name].name}: tensor {name} differs from {tied[name]}, to which this "
+                "architecture ties it"
+            )
+
+
+def _copy(targets: Mapping[str, Tensor], homes: Mapping[str, Path]) -> None:
     for path in sorted(set(homes.values())):
         with safe_open(path, framework="pt") as file:
             for name in (name for name, home in homes.items() if home == path):

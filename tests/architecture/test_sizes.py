@@ -17,7 +17,6 @@ LONG_FILES = {
     "tests/cli/test_run_command.py": "every option and every mistake of one command",
     "tests/audit/test_explain.py": "one case for every way in which a request waits",
     "tests/log/test_log_contract.py": "the one contract that every adapter of the log passes",
-    "tests/docs/test_queries.py": "every query of one page beside the same question without SQL",
 }
 LONG_FUNCTIONS = {
     "rlt_fsm/codec.py:decode": "one flat match over every trigger of a request",

@@ -48,7 +48,7 @@ def test_the_table_has_a_row_for_each_arm():
         (["--arm", "fast"], "--arm fast: must be one of eager, graphed, full"),
         (["--shape", "9/9"], "--shape 9/9: must be one of 512/128"),
         (["--arm", "graphed"], "--arm graphed needs a CUDA device"),
-        (["--requests", "0"], "--repeats and --requests must be at least 1"),
+        (["--requests", "0"], "--requests and --in-flight must be at least 1"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_status_2(options, sentence):

@@ -126,6 +126,7 @@ def test_everything_wrong_with_the_tensors_is_told_at_once(folder):
         tensors["model.extra.weight"] = torch.zeros(2)
         tensors[EMBEDDING] = torch.zeros(32, 64)
         tensors[GATE] = torch.zeros(1, dtype=torch.int64)
+        tensors["model.norm.weight"][0] = float("nan")
 
     rewrite(folder, spoil)
     result = model("check", "mine", "--json")
@@ -137,7 +138,8 @@ def test_everything_wrong_with_the_tensors_is_told_at_once(folder):
     assert "tensor model.extra.weight is not part of this model" in problems
     assert f"{EMBEDDING} has shape [32, 64]: config.json asks for [64, 32]" in problems
     assert f"{GATE} has dtype I64" in problems
-    assert len(told["problems"]) == 4
+    assert "tensor model.norm.weight has 1 of 32 numbers" in problems
+    assert len(told["problems"]) == 5
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

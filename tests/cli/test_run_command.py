@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from rlt_fsm import EventLog
 from runner import cli
 from runner.console import AuditLine, OutputLine, Ran, Summary, as_text
+from runner.run_command import DEMO_PROMPTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +79,7 @@ def test_prompts_are_shown_in_order_with_depths_and_reason(rlt_fsm):
 def test_without_prompts_a_few_sums_are_run(rlt_fsm):
     result = rlt_fsm("run", "--model", "sim", "--no-audit", "--json")
     prompts = [output["prompt"] for output in json.loads(result.stdout)["outputs"]]
-    assert prompts == list(cli.DEMO_PROMPTS)
+    assert prompts == list(DEMO_PROMPTS)
     assert "27+58=" in prompts
 
 

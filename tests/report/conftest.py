@@ -48,7 +48,9 @@ def reports(logs: Callable[[str], Path]) -> Callable[..., Path]:
     return report
 
 
-@pytest.fixture(scope="session")
+# Playwright's event loop counts as running as long as the browser does, and no `asyncio.run` of
+# other tests may come into that time: so not for the whole session.
+@pytest.fixture(scope="module")
 def running() -> Iterator:
     browsing = pytest.importorskip("browsing", reason="playwright is not installed")
     if browsing.chromium() is None:
@@ -57,7 +59,7 @@ def running() -> Iterator:
         yield chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def opened(running, reports: Callable[..., Path]) -> Opener:
     """A report, opened: by the name of its run, and of the second one."""
     browsing = pytest.importorskip("browsing")

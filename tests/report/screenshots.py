@@ -23,9 +23,9 @@ from audit.reporting.page import render
 from audit.reporting.sides import sides_view
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
-MARGIN = 24
 CLOSE = "report.page.view.choose(7); report.page.view.goTo(186, 7, 90)"
 TOP = {"x": 0, "y": 0, "width": 1360, "height": 900}
+TALL = {**TOP, "height": 1440}
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +58,7 @@ def _report(log: Path, other: Path | None = None) -> Path:
 def _of_one_run(running: Browser, report: Path, name: str) -> None:
     for scheme in ("light", "dark"):
         with opened(running, report, scheme=scheme) as page:
-            _save(page, f"report-{name}{'-dark' if scheme == 'dark' else ''}", TOP)
+            _save(page, f"{name}{'-dark' if scheme == 'dark' else ''}", TALL)
 
 
 def _parts(running: Browser, report: Path) -> None:
@@ -69,7 +69,7 @@ def _parts(running: Browser, report: Path) -> None:
         page.locator("#lanes").focus()
         page.keyboard.press("ArrowRight")
         settle(page)
-        page.screenshot(path=PICTURES / "report-close.png")
+        page.screenshot(path=_path("close"))
         page.evaluate("document.activeElement.blur()")
         for selector in (".panels", "#waits", "#batches"):
             page.locator(selector).screenshot(path=_path(selector.strip("#.")))
@@ -77,20 +77,20 @@ def _parts(running: Browser, report: Path) -> None:
 
 def _findings(running: Browser, report: Path) -> None:
     with opened(running, report) as page:
-        _save(page, "report-findings", TOP)
+        _save(page, "findings", TOP)
         page.locator("[data-finding]").first.click()
         settle(page)
-        page.screenshot(path=PICTURES / "report-finding.png")
+        page.screenshot(path=_path("finding"))
 
 
 def _diff(running: Browser, report: Path) -> None:
     for scheme in ("light", "dark"):
         with opened(running, report, scheme=scheme) as page:
-            _save(page, f"report-diff{'-dark' if scheme == 'dark' else ''}", TOP)
+            _save(page, f"diff{'-dark' if scheme == 'dark' else ''}", TOP)
 
 
 def _save(page: Page, name: str, clip: dict[str, int]) -> None:
-    page.screenshot(path=PICTURES / f"{name}.png", clip=clip)
+    page.screenshot(path=_path(name), clip=clip, full_page=True)
 
 
 def _path(name: str) -> Path:

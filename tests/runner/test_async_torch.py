@@ -1,33 +1,14 @@
 """TorchRunner asynchronously: tokens that only the device knows, and results that come late."""
 
 import pytest
+from small_runs import WAYS, completions, config
 
-import audit
 import runner.torch_runner
-from rlt_fsm import (
-    CacheConfig,
-    Engine,
-    EngineConfig,
-    EventLog,
-    ExecutionConfig,
-    ExitConfig,
-    SamplingParams,
-    SchedulerConfig,
-)
 from rlt_fsm.workload import Completion
 from runner.kernels import twins
 from runner.kernels.backend import TritonAttention
 from runner.sim_completion import LateResults
 from runner.torch_runner import TorchRunner
-
-PROMPTS = {"a": [5, 6, 7], "b": [9] * 11, "c": [1, 2], "d": [3, 1, 4, 1, 5], "e": [8]}
-WAYS = {
-    "atomic": {},
-    "split": {"split": True},
-    "mixed": {"mode": "mixed", "split": True},
-    "no-refill": {"mode": "no_refill"},
-    "tight": {"num_blocks": 64, "policy": "priority", "enable_preemption": True},
-}
 
 
 class LateTorchRunner(TorchRunner):
@@ -47,41 +28,6 @@ class LateTorchRunner(TorchRunner):
 
     def collect(self):
         return self._late.collect()
-
-
-def config(*, is_async, num_blocks=256, split=False, **scheduler):
-    return EngineConfig(
-        scheduler=SchedulerConfig(max_num_seqs=3, max_num_batched_tokens=8, **scheduler),
-        cache=CacheConfig(num_blocks=num_blocks, block_size=2, incremental_allocation=True),
-        execution=ExecutionConfig(
-            atomic_prefill=not split, async_scheduling=is_async, max_in_flight=4
-        ),
-        exit=ExitConfig(mode="ouro_delayed"),
-    )
-
-
-def completions(runner, settings):
-    """Each request's tokens, depths and end; the log is clean."""
-    found = {}
-    with EventLog.memory() as log:
-        with Engine(runner, settings, log) as engine:
-            for number, (name, prompt) in enumerate(PROMPTS.items()):
-                params = SamplingParams(
-                    max_tokens=7,
-                    temperature=0.8,
-                    seed=number,
-                    min_loops=1,
-                    exit_threshold=0.5,
-                    priority=-number,
-                )
-                engine.add_request(name, prompt, params)
-                engine.step()
-            while engine.has_unfinished_requests():
-                for output in engine.step():
-                    found[output.request_id] = output
-        assert all(output.finished for output in found.values())
-        assert audit.verify(log).findings == []
-    return {n: (o.token_ids, o.exit_depths, o.finish_reason) for n, o in found.items()}
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,17 @@ import gc
 import pytest
 import torch
 from driving import Driver, completions, dense_config, small_config, tiny_model
-from reference import dense_ouro
+from driving_huginn import reference_config, tiny_huginn
+from reference import dense_huginn, dense_ouro
 
-from rlt_fsm.config import CacheConfig, EngineConfig, ExecutionConfig, SchedulerConfig
+from rlt_fsm.config import (
+    CacheConfig,
+    EngineConfig,
+    ExecutionConfig,
+    ExitConfig,
+    SchedulerConfig,
+)
+from rlt_fsm.engine import Engine
 from rlt_fsm.errors import ConfigError
 from rlt_fsm.params import SamplingParams
 from runner import LLM
@@ -194,3 +202,30 @@ def test_the_demo_model_computes_on_a_gpu_what_it_computes_on_a_cpu(way):
     ]
     rough = served("cuda", "bfloat16", ExecutionConfig(**WAYS[way]))
     assert abs(exact(rough) - exact(cpu)) <= 0.01
+
+
+def test_huginn_on_cuda_gives_its_references_tokens_and_logprobs():
+    loaded = tiny_huginn(seed=2)
+    prompt, depths = PROMPTS["a"], DEPTHS["a"]
+    made = dense_huginn.generate(
+        loaded.model.state_dict(), reference_config(loaded), prompt, depths, max_tokens=5, seed=7
+    )
+    expected = [
+        torch.log_softmax(logits, dim=0)[token].item()
+        for logits, token in zip(made.logits, made.tokens, strict=True)
+    ]
+    loaded.model.to("cuda")
+    config = EngineConfig(
+        scheduler=SchedulerConfig(prefill_chunk_size=2),
+        cache=CacheConfig(num_blocks=50, block_size=4),
+        exit=ExitConfig(mode="trace"),
+    )
+    params = SamplingParams(max_tokens=5, min_loops=1, exit_depths=depths, seed=7, logprobs=0)
+    with Engine(TorchRunner(loaded), config) as engine:
+        assert engine.config.execution.attention_backend == "torch"
+        engine.add_request("a", prompt, params)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                last = output
+    assert last.token_ids == made.tokens
+    assert last.logprobs == pytest.approx(expected, abs=1e-4)

@@ -1,0 +1,77 @@
+"""A log that tells somebody of every row that is written to it, and else is the log it wraps."""
+
+from collections.abc import Callable, Sequence
+
+from .event_log import EventLog
+from .port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
+
+# (the log, run, its new events, its steps that ended)
+Written = Callable[[EventLog, int, Sequence[EventCells], Sequence[StepRow]], None]
+# (the log, a run that goes on): called before anything more is written to it
+Begun = Callable[[EventLog, int], None]
+
+
+class CountingLog(EventLog):
+    """Passes everything on to `log`, and tells of what is written."""
+
+    def __init__(self, log: EventLog, *, begun: Begun, written: Written) -> None:
+        self._log = log
+        self._begun = begun
+        self._written = written
+
+    @property
+    def name(self) -> str:
+        """The log's."""
+        return self._log.name
+
+    def begin_run(self, header: RunHeader) -> LogWriter:
+        """A new run, of which every row is told."""
+        return _Writer(self._log, self._log.begin_run(header), self._written)
+
+    def continue_run(self, run_id: int) -> LogWriter:
+        """A run that goes on: told of as it stands, then row by row."""
+        writer = self._log.continue_run(run_id)
+        self._begun(self._log, run_id)
+        return _Writer(self._log, writer, self._written)
+
+    def reader(self) -> LogReader:
+        """The log's."""
+        return self._log.reader()
+
+    def generation_lookup(self, run_id: int) -> Callable[[str], int] | None:
+        """The log's."""
+        return self._log.generation_lookup(run_id)
+
+    def damage(self) -> str | None:
+        """The log's."""
+        return self._log.damage()
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+
+
+class _Writer(LogWriter):
+    def __init__(self, log: EventLog, writer: LogWriter, written: Written) -> None:
+        self._log = log
+        self._writer = writer
+        self._written = written
+
+    @property
+    def run_id(self) -> int:
+        return self._writer.run_id
+
+    def write(
+        self,
+        events: Sequence[EventCells],
+        requests: Sequence[RequestRow] = (),
+        steps: Sequence[StepRow] = (),
+    ) -> None:
+        self._writer.write(events, requests, steps)
+        self._written(self._log, self._writer.run_id, events, steps)
+
+    def commit(self) -> None:
+        self._writer.commit()
+
+    def end(self, outcome: str, ended_at: str) -> None:
+        self._writer.end(outcome, ended_at)
