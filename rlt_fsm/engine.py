@@ -80,7 +80,7 @@ class Engine:
     ) -> None:
         self._runner = runner
         self.model, self.config, self.log = state.model, state.config, log
-        self._state, self._writer = state, writer
+        self._state, self._writer, self._verdicts = state, writer, verdicts
         if self.config.execution.durability != "off":
             state.generations.leave_to(log.generation_lookup(writer.run_id))
         self._recorder = Recorder(state, writer, durability=self.config.execution.durability)
