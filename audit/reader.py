@@ -279,7 +279,11 @@ def open_log(db: Source) -> Log:
         LogError: missing, not a log, of an unknown schema, or locked; one sentence says which.
     """
     if isinstance(db, Sequence) and not isinstance(db, str):
+        for part in db:
+            of_kind("db", part, (str, os.PathLike), "archives as paths, oldest first, then the log")
         parts = [os.fspath(path) for path in db]
+        if not parts:
+            raise LogError("db=[]: no log at all: name the archives, oldest first, and the log")
         return Log(ChainedLog(parts), owned=True) if len(parts) > 1 else open_log(parts[0])
     if isinstance(db, (str, os.PathLike)):
         return Log(EventLog.open_for_reading(os.fspath(db)), owned=True)

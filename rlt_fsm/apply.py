@@ -69,50 +69,58 @@ def apply(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Appli
     Raises:
         IllegalTransition: the fact's move is not declared from here; the state is unchanged.
     """
+    # The hot three by their very type: a class pattern that does not match costs twice a fold.
+    if type(fact) is Selected:
+        applied = _selected(state, fact, ticket)
+    elif type(fact) is Enqueued:
+        applied = _enqueued(state, fact, seq)
+    elif type(fact) is OutputSampled:
+        applied = _output(state, fact)
+    else:
+        applied = _apply_other(state, fact, seq, ticket)
+    state.seq = seq
+    return applied
+
+
+def _apply_other(state: EngineState, fact: Fact, seq: int, ticket: int | None) -> Applied:
     match fact:
-        case Selected():
-            applied = _selected(state, fact, ticket)
-        case Enqueued():
-            applied = _enqueued(state, fact, seq)
-        case OutputSampled():
-            applied = _output(state, fact)
         case BatchSubmitted() | BatchCompleted() | BatchFailed() | BatchRetired():
-            applied = apply_ticket(state, fact, seq, ticket), None
+            return apply_ticket(state, fact, seq, ticket), None
         case Submitted():
-            applied = _submitted(state, fact, seq)
+            return _submitted(state, fact, seq)
         case Refused():
-            applied = _refused(state, fact)
+            return _refused(state, fact)
         case Admitted():
-            applied = _admitted(state, fact, seq)
+            return _admitted(state, fact, seq)
         case Finished() | Aborted():
-            applied = _ended(state, fact, seq)
+            return _ended(state, fact, seq)
         case Retired():
-            applied = _retired(state, fact)
+            return _retired(state, fact)
         case Grown():
             request = state.by_ref[fact.ref]
             take_blocks(state, request, fact.blocks)
-            applied = PLAIN_MOVE[fact.trigger], request.blocks
+            return PLAIN_MOVE[fact.trigger], request.blocks
         case Yielded() | Offloaded() | OffloadedResident() | Resumed() | Rewound():
-            applied = apply_preemption(state, fact, seq)
+            return apply_preemption(state, fact, seq)
         case Published() | Evicted():
-            applied = apply_prefix(state, fact)
+            return apply_prefix(state, fact)
         case VerdictGiven():
             request = state.by_ref[fact.ref]
             request.verdict = fact.reason.partition(" ")[0]
-            applied = PLAIN_MOVE[fact.trigger], request.blocks
+            return PLAIN_MOVE[fact.trigger], request.blocks
         case Dropped():
             known = state.by_ref.get(fact.ref)
-            applied = PLAIN_MOVE[fact.trigger], known.blocks if known else 0
+            return PLAIN_MOVE[fact.trigger], known.blocks if known else 0
         case RunRecovered():
             forget_prefixes(state, fact.evicted)
             forget_unsubmitted(state)
-            applied = PLAIN_MOVE[fact.trigger], None
+            return PLAIN_MOVE[fact.trigger], None
         case RunOpened() | RunClosed():
-            applied = PLAIN_MOVE[fact.trigger], None
+            return PLAIN_MOVE[fact.trigger], None
+        case Selected() | Enqueued() | OutputSampled():
+            raise AssertionError(f"{fact.trigger} is folded by itself")
         case _:
             assert_never(fact)
-    state.seq = seq
-    return applied
 
 
 # ---- the hot three ---------------------------------------------------------------------------

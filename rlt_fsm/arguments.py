@@ -65,8 +65,8 @@ def one_of(name: str, value: object, choices: Sequence[str]) -> str:
     return value
 
 
-def of_kind(name: str, value: object, kind: type, what: str) -> None:
-    """An object of a class; `what` names it in the sentence.
+def of_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    """An object of a class, or of one of several; `what` names it in the sentence.
 
     Raises:
         ConfigError: it is of another.

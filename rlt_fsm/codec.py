@@ -59,17 +59,18 @@ def encode(
     names: Mapping[int, str],
 ) -> EventCells:
     """One fact as a plain tuple in `EventRow` order."""
-    if isinstance(fact, Selected):
+    # By their very type: `isinstance` asks the metaclass wherever it says no.
+    if type(fact) is Selected:
         return (
             seq, step, ticket, t_ns, fact.ref, move, blocks, cause, None,
             fact.row, fact.token_start, fact.token_count, fact.depth, int(fact.replay), None,
         )  # fmt: skip
-    if isinstance(fact, Enqueued):
+    if type(fact) is Enqueued:
         return (
             seq, step, ticket, t_ns, fact.ref, move, blocks, cause, None,
             fact.exit_depth, None, None, None, None, None,
         )  # fmt: skip
-    if isinstance(fact, OutputSampled):
+    if type(fact) is OutputSampled:
         return (
             seq, step, ticket, t_ns, fact.ref, move, blocks, cause, fact.note,
             fact.idx, fact.token_id, fact.exit_depth, fact.logprob, None, None,

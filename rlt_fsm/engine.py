@@ -179,12 +179,7 @@ class Engine:
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` has anything left to do or to return."""
-        return self._is_busy or bool(self._pending)
-
-    @property
-    def _is_busy(self) -> bool:
-        """Whether a request is live: until its last ticket is retired."""
-        return bool(self._state.by_ref)
+        return bool(self._state.by_ref or self._pending)  # live until the last ticket is retired
 
     # ---- stepping ----------------------------------------------------------------------------
 
@@ -197,7 +192,7 @@ class Engine:
         """
         with self._running():
             outputs, self._pending = self._pending, []
-            if not self._is_busy:
+            if not self._state.by_ref:
                 return outputs
             self._slow_steps.begin()
             batch = None if self._flight.is_full else self._scheduler.plan()
@@ -230,7 +225,7 @@ class Engine:
 
     def advance_to(self, step: int) -> None:
         """Let the step counter of an idle engine jump forward to `step`."""
-        assert not self._is_busy, "the counter jumps only while nothing is live"
+        assert not self._state.by_ref, "the counter jumps only while nothing is live"
         assert step >= self.current_step, f"the counter is at {self.current_step}: it never falls"
         with self._running():
             self._recorder.jump_to(step)

@@ -70,8 +70,9 @@ class Interpreter:
         that its failure ended. They are still to be retired.
         """
         ticket = batch.ticket
-        settled = self._state.tickets[ticket].settled_seq
-        owners = [self._owner(row, ticket) for row in batch.rows]
+        in_flight = self._state.tickets[ticket]
+        settled = in_flight.settled_seq
+        owners = [self._owner(ref, ticket) for ref in in_flight.refs]
         if result.error is not None:
             return self._fail(batch, owners, settled)
         causes = self._record_outputs(batch, result, owners, settled)
@@ -84,12 +85,7 @@ class Interpreter:
             if self._is_async:
                 self._follow_late(ticket, row, request, gate_open=gate_open, cause=cause)
             else:
-                following = self._next_work(row, request, gate_open=gate_open)
-                fact: Finished | Enqueued
-                if isinstance(following, FinishReason):
-                    fact = Finished(request.ref, following)
-                else:
-                    fact = Enqueued(request.ref, *following)
+                fact = self._following(row, request, gate_open=gate_open)
                 self._recorder.record(fact, ticket=ticket, cause=cause)
             if request.page_keys and row.work in PROMPT_WORKS:
                 self._publish(row, request, settled)
@@ -105,10 +101,13 @@ class Interpreter:
                 self._recorder.record(fact, ticket=batch.ticket, cause=settled)
         return [request for request in owners if request is not None]
 
-    def _owner(self, row: Row, ticket: int) -> Request | None:
-        """The live request that this row was taken from, in this ticket; None for a late result."""
-        request = self._state.by_id.get(row.spec.request_id)
-        if request is None or request.spec.generation != row.spec.generation:
+    def _owner(self, ref: int, ticket: int) -> Request | None:
+        """The live request that a row was taken from, in this ticket; None for a late result.
+
+        A ref stands for one generation of an id.
+        """
+        request = self._state.by_ref.get(ref)
+        if request is None:
             return None
         if self._is_async:  # it may be taken for a later ticket by now
             return request if request.status == "ACTIVE" else None
@@ -139,7 +138,7 @@ class Interpreter:
 
     # ---- synchronously: everything follows from the result -----------------------------------
 
-    def _next_work(self, row: Row, request: Request, *, gate_open: bool) -> NextWork | FinishReason:
+    def _following(self, row: Row, request: Request, *, gate_open: bool) -> Enqueued | Finished:
         """What follows a computed row: work, or the end of the request."""
         match row.work:
             case WorkKey.DECODE_RECURRENT:
@@ -147,15 +146,17 @@ class Interpreter:
                 if self._exits_late:
                     told_by, gate_open = loops - 1, self._said_before(row, request, gate_open)
                 if exits_loop(row.spec, loops, row.max_loops, gate_open=gate_open, told_by=told_by):
-                    return WorkKey.DECODE_CODA, loops
-                return WorkKey.DECODE_RECURRENT, None
+                    return Enqueued(request.ref, WorkKey.DECODE_CODA, loops)
+                return Enqueued(request.ref, WorkKey.DECODE_RECURRENT)
             case WorkKey.DECODE_PRELUDE:
-                return WorkKey.DECODE_RECURRENT, None
+                return Enqueued(request.ref, WorkKey.DECODE_RECURRENT)
             case WorkKey.DECODE_CODA:
                 reason = self._finish_reason(row, request)
-                return reason if reason is not None else (WorkKey.DECODE_PRELUDE, None)
+                if reason is not None:
+                    return Finished(request.ref, reason)
+                return Enqueued(request.ref, WorkKey.DECODE_PRELUDE)
             case WorkKey.PROMPT_ATOMIC | WorkKey.PROMPT_PRELUDE | WorkKey.PROMPT_RECURRENT:
-                return self._after_prompt_row(row, request)
+                return Enqueued(request.ref, *self._after_prompt_row(row, request))
             case WorkKey.SPECULATIVE:
                 raise AssertionError(f"{row.work} does not run in this version")
             case _:

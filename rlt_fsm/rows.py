@@ -6,14 +6,13 @@ from .states import WorkKey
 
 
 def next_row(state: EngineState, request: Request, key: WorkKey, budget: int) -> Row:
-    """The row of a request's pending work, at most `budget` tokens long."""
+    """The row of a request's pending work, at most `budget` tokens long.
+
+    Decode work is one position: that of the newest token, or the one whose hidden state a coda
+    reads.
+    """
     if key in _PROMPT_RANGES:
         return _prompt_row(state, request, key, budget)
-    return _decode_row(request, key)
-
-
-def _decode_row(request: Request, key: WorkKey) -> Row:
-    """One position: that of the newest token, or the one whose hidden state a coda reads."""
     idx = len(request.outputs) + request.undelivered
     forced = request.spec.params.exit_depths
     loops_done = 0 if key is WorkKey.DECODE_PRELUDE else request.loops_done

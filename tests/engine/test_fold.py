@@ -87,6 +87,9 @@ class Renumbered:
     def requests(self, run_id):
         return self._reader.requests(run_id)
 
+    def checkpoint(self, run_id):
+        return self._reader.checkpoint(run_id)
+
     def events(self, run_id, after_seq=0):
         for row in self._reader.events(run_id, after_seq):
             yield (*row[:5], 1000 - row[5], *row[6:])

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from contextlib import closing
 
+import msgspec
 import pytest
 import torch
 from driving import tiny_model
@@ -26,7 +27,9 @@ from rlt_fsm.errors import ConfigError
 from runner import LLM, cli
 from runner.kv_cache import KVCache, KVCacheError, Span
 from runner.kv_layout import geometry_of
+from runner.model_check import check_model
 from runner.models.dense import sequence_logits
+from runner.models.huginn import HuginnModel
 from runner.models.weights import save_checkpoint
 from runner.torch_runner import TorchRunner
 
@@ -163,6 +166,27 @@ def test_a_whole_checkpoint_is_well(folder, dtype):
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert [line["differences"] for line in told["served"]] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "after", "loops"),
+    [(1, 1, 1, 1), (1, 4, 1, 2), (3, 1, 2, 5), (1, 2, 4, 3), (2, 4, 2, 32)],
+)
+def test_any_number_of_layers_and_loops_is_served_as_the_plain_forward_has_it(
+    tmp_path, before, inside, after, loops
+):
+    config = msgspec.structs.replace(
+        TINY,
+        n_layers_in_prelude=before,
+        n_layers_in_recurrent_block=inside,
+        n_layers_in_coda=after,
+        mean_recurrence=loops,
+    )
+    torch.manual_seed(before)
+    save_checkpoint(tmp_path, config, HuginnModel(config))
+    report = check_model(tmp_path, device="cpu")
+    assert report.ok, report
+    assert [line.exit_depths[0] for line in report.served] == [loops, loops]
 
 
 def test_inspect_tells_of_layers_outside_the_loops(folder):
