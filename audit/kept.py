@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from rlt_fsm.errors import LogError
 from rlt_fsm.machines import HELD, NULL, RETIRED
 from rlt_fsm.states import RequestStatus, WorkKey
 
 from .facts import Params
+from .reader import RunLog
 from .ready_work import KeyTally
 from .recount import Recount, Request, Ticket
 from .token_progress import TokenProgress
@@ -95,6 +97,23 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     recount: KeptRecount
     rules: dict[str, dict[str, msgspec.Raw]]
+
+
+def kept_in(run: RunLog) -> Kept | None:
+    """What an earlier pass left in the checkpoint with which the run begins here.
+
+    Raises:
+        LogError: it cannot be read.
+    """
+    if run.checkpoint is None:
+        return None
+    try:
+        return msgspec.json.decode(run.checkpoint.audit, type=Kept)
+    except msgspec.MsgspecError as error:
+        raise LogError(
+            f"run {run.info.run_id}: what the auditor left in its checkpoint cannot be read "
+            f"({error}): verify it along with its archives"
+        ) from error
 
 
 # ---- what invariants keep ------------------------------------------------------------------------

@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from rlt_fsm.errors import LogError
 from rlt_fsm.log.port import Checkpoint
 
-from . import unrecorded
+from . import engine_checkpoint, unrecorded
 from .findings import Finding, Findings
 from .invariants import ALL, Handler, S13Log
 from .kept import (
     Kept,
     keep_attributes,
     keep_recount,
+    kept_in,
     live_refs,
     take_up_attributes,
     take_up_recount,
@@ -35,23 +35,6 @@ Progress = Callable[[int, int], None]  # (events read, events there are)
 
 # What a handler raises at a row that lacks what its trigger must tell.
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
-
-
-def _kept_in(run: RunLog) -> Kept | None:
-    """What an earlier pass left in the checkpoint with which the run begins here.
-
-    Raises:
-        LogError: it cannot be read.
-    """
-    if run.checkpoint is None:
-        return None
-    try:
-        return msgspec.json.decode(run.checkpoint.audit, type=Kept)
-    except msgspec.MsgspecError as error:
-        raise LogError(
-            f"run {run.info.run_id}: what the auditor left in its checkpoint cannot be read "
-            f"({error}): verify it along with its archives"
-        ) from error
 
 
 def _trusted(run: RunLog) -> str | None:
@@ -89,7 +72,7 @@ class Pass:
         self._progress = progress
         self._findings = Findings()
         self._recount = Recount(run)
-        kept = _kept_in(run)
+        kept = kept_in(run)
         if kept is not None:
             take_up_recount(self._recount, kept.recount)
         self._log_rule = S13Log(self._recount, self._findings)
@@ -222,6 +205,8 @@ class Pass:
 
     def take(self, step: Step) -> None:
         """Check the next step."""
+        if not self._steps and self._run.checkpoint is not None:
+            self._check_engine(step, self._run.checkpoint)
         self._step = step
         self._recount.is_recovering = step.is_recovery
         for rule in self._invariants:
@@ -247,12 +232,25 @@ class Pass:
     def _check_boundary(self, step: Step, checkpoint: Checkpoint) -> None:
         """What stands in the checkpoint between two parts is what the events add up to."""
         kept = self.keep()
-        if kept is not None and kept != checkpoint.audit:
+        if kept is None:
+            return
+        self._check_engine(step, checkpoint)
+        if kept != checkpoint.audit:
             self._log_rule.found_in_step(
                 step,
                 f"The checkpoint after step {step.number} tells otherwise than the events before "
                 "it add up to.",
                 archive=checkpoint.archive,
+            )
+
+    def _check_engine(self, step: Step, checkpoint: Checkpoint) -> None:
+        """What an engine would go on from is what the events led to, as far as a recount goes."""
+        recount = self._recount
+        live = live_refs(recount)
+        what = engine_checkpoint.difference(checkpoint.engine, checkpoint.seq, recount, live)
+        if what is not None:
+            self._log_rule.found_in_step(
+                step, f"The checkpoint after step {checkpoint.step} tells an engine of {what}."
             )
 
     def _take_events(self, events: list[Event]) -> None:

@@ -24,6 +24,11 @@ class WaitingLine:
         if key is not None:
             del self._line[bisect_left(self._line, (key, ref))]
 
+    @property
+    def refs(self) -> list[int]:
+        """Who waits, the best first."""
+        return [ref for _, ref in self._line]
+
     def ahead_of(self, key: OrderKey) -> list[int]:
         """The refs of those that wait with a better key, the best first."""
         return [ref for _, ref in self._line[: bisect_left(self._line, (key, -1))]]

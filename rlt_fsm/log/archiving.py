@@ -20,11 +20,12 @@ from rlt_fsm.errors import LogUnavailable
 
 from .location import locate
 from .port import Checkpoint, EventRow
-from .schema import ARCHIVED_VERSION, CHECKPOINT_TABLE, CREATE, RUN_SHIFT
+from .schema import ARCHIVED_VERSION, CHECKPOINT_TABLE, CREATE, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 from .sql_store import SqlStore
 
-COPIED_ROWS: Final = 50_000  # at once, each in its own transaction: see `wal`
+# At once, each in a transaction of some milliseconds: a longer one would let the WAL grow.
+COPIED_ROWS: Final = 2_000
 DELETED_ROWS: Final = 10_000  # at once; the writer waits so long
 PAUSE_S: Final = 0.002  # between two deletions, for a writer that waits
 
@@ -74,9 +75,7 @@ def _copy(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
     connection.execute("INSERT INTO run_log SELECT * FROM live.run_log WHERE run_id = ?", (run_id,))
     connection.execute("INSERT INTO move SELECT * FROM live.move")
     connection.execute("INSERT INTO move_edge SELECT * FROM live.move_edge")
-    connection.execute(
-        "INSERT INTO request_ref SELECT * FROM live.request_ref WHERE run_id = ?", (run_id,)
-    )
+    copy_numbered(connection, "live", "request_ref", "ref", run_id, after=-1)
     before = _checkpoint_before(connection, run_id)
     if before is not None:
         connection.execute(CHECKPOINT_TABLE)
@@ -84,15 +83,34 @@ def _copy(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
             "INSERT INTO checkpoint SELECT * FROM live.checkpoint WHERE run_id = ?", (run_id,)
         )
         connection.execute(f"PRAGMA user_version = {ARCHIVED_VERSION}")
-    connection.execute(
-        "INSERT INTO step_log SELECT * FROM live.step_log "
-        "WHERE run_id = ? AND step > ? AND step <= ?",
-        (run_id, -1 if before is None else before[0], checkpoint.step),
+    first = -1 if before is None else before[0]
+    copy_numbered(
+        connection, "live", "step_log", "step", run_id, after=first, until=checkpoint.step
     )
     for keys in _ranges(before, checkpoint):
         connection.execute(
             "INSERT INTO event_log SELECT * FROM live.event_log WHERE key > ? AND key <= ?", keys
         )
+
+
+def copy_numbered(
+    connection: sqlite3.Connection,
+    source: str,
+    table: str,
+    number: str,
+    run_id: int,
+    *,
+    after: int,
+    until: int = SEQ_MASK,
+) -> None:
+    """Copy a run's rows of a table that numbers them, COPIED_ROWS at a time."""
+    insert = (
+        f"INSERT INTO {table} SELECT * FROM {source}.{table} "  # noqa: S608  # names of ours
+        f"WHERE run_id = ? AND {number} > ? AND {number} <= ? ORDER BY {number} LIMIT ?"
+    )
+    last = f"SELECT max({number}) FROM {table} WHERE run_id = ?"  # noqa: S608  # the same
+    while connection.execute(insert, (run_id, after, until, COPIED_ROWS)).rowcount:
+        ((after,),) = connection.execute(last, (run_id,)).fetchall()
 
 
 def _checkpoint_before(connection: sqlite3.Connection, run_id: int) -> tuple[int, int] | None:

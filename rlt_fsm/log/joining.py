@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from rlt_fsm.errors import LogUnavailable
 
-from .archiving import COPIED_ROWS
+from .archiving import COPIED_ROWS, copy_numbered
 from .chained import ChainedLog
 from .schema import ARCHIVED_VERSION, CREATE, RUN_SHIFT
 from .sql_errors import translated
@@ -71,7 +71,4 @@ def _copy(own: sqlite3.Connection, run_id: int, after_seq: int, after_step: int)
             "INSERT INTO event_log SELECT * FROM part.event_log WHERE key > ? AND key <= ?",
             (after, min(after + COPIED_ROWS, last)),
         )
-    own.execute(
-        "INSERT INTO step_log SELECT * FROM part.step_log WHERE run_id = ? AND step > ?",
-        (run_id, after_step),
-    )
+    copy_numbered(own, "part", "step_log", "step", run_id, after=after_step)

@@ -204,6 +204,27 @@ def test_a_checkpoint_that_tells_otherwise_than_its_archive_is_a_finding(whole):
     assert "tells otherwise" in report.findings[0].message
 
 
+ENGINE_WRONGS = {
+    "an output more": "json_insert(engine, '$.requests[0].outputs[#]', 7)",
+    "a block less": "json_remove(engine, '$.free_blocks[0]')",
+    "nobody waits": "json_set(engine, '$.waiting', json('[99]'))",
+    "another seq": "json_set(engine, '$.seq', 3)",
+    "no state": "'nothing'",
+}
+
+
+@pytest.mark.parametrize("wrong", ENGINE_WRONGS)
+def test_a_state_for_engines_that_the_events_did_not_lead_to_is_a_finding(whole, wrong):
+    live, into = cut(whole, last_step(whole) // 2)
+    with closing(sqlite3.connect(live)) as connection:
+        connection.execute(f"UPDATE checkpoint SET engine = {ENGINE_WRONGS[wrong]}")
+        connection.commit()
+    for parts in (live, [into, live]):
+        report = audit.verify(parts)
+        assert [finding.invariant for finding in report.findings] == ["S13"]
+        assert "tells an engine of" in report.findings[0].message
+
+
 @pytest.mark.parametrize("scene", SCENES)
 def test_an_engine_whose_log_is_archived_while_it_runs_notices_nothing(tmp_path, scene):
     due = whole_run(scene, durability="step")

@@ -17,6 +17,7 @@ import structlog
 import audit
 from rlt_fsm import Engine, EventLog
 
+from .archivist import Archivist
 from .load import CONFIG, Load, sim
 from .samples import HEAD, Judgement, Sample, judge, log_bytes, resident_bytes, row, size_of
 
@@ -30,12 +31,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="how long (default 30)")
     parser.add_argument("--seed", type=int, default=0, help="of the load (default 0)")
     parser.add_argument("--folder", help="where the log goes (default: a temporary one)")
+    parser.add_argument(
+        "--archive-every", type=float, metavar="S", help="archive what is old every so many seconds"
+    )
     parser.add_argument("--no-audit", action="store_true", help="do not verify the log in the end")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "soak.db"
-        judgements = judge(soak(path, options.seed, options.minutes * 60))
+        archivist = Archivist(path) if options.archive_every else None
+        seconds = options.minutes * 60
+        samples = soak(path, options.seed, seconds, archivist, options.archive_every or 0)
+        judgements = judge(samples)
         if not options.no_audit:
             judgements.append(_audited(path))
     for holds, sentence in judgements:
@@ -43,12 +50,16 @@ def main() -> int:
     return int(any(holds is False for holds, _ in judgements))
 
 
-def soak(path: Path, seed: int, seconds: float) -> list[Sample]:
+def soak(
+    path: Path, seed: int, seconds: float, archivist: Archivist | None, archive_every_s: float
+) -> list[Sample]:
     """Serve for a time; the samples, of which the last comes after `close`."""
+    next_archive_s = archive_every_s
     wal = path.with_name(f"{path.name}-wal")
     started, samples = time.monotonic(), []
 
     def look(load: Load, engine: Engine) -> None:
+        file, used = log_bytes(path)
         samples.append(
             Sample(
                 seconds=time.monotonic() - started,
@@ -56,7 +67,8 @@ def soak(path: Path, seed: int, seconds: float) -> list[Sample]:
                 requests=load.added + load.refused,
                 resident=resident_bytes(),
                 wal=size_of(wal),
-                log=log_bytes(path),
+                log=used + (archivist.archived_bytes if archivist is not None else 0),
+                file=file,
             )
         )
         if len(samples) % (LOOKS // 30) == 1:
@@ -69,8 +81,14 @@ def soak(path: Path, seed: int, seconds: float) -> list[Sample]:
             while (now := time.monotonic() - started) < seconds:
                 if now >= len(samples) * seconds / LOOKS:
                     look(load, engine)
+                if archivist is not None and now >= next_archive_s:
+                    archivist.begin(engine.current_step)
+                    next_archive_s = now + archive_every_s
                 for _ in range(STEPS_BETWEEN_CLOCKS):
                     load.step()
+        if archivist is not None:
+            archivist.wait()
+            _say(f"{len(archivist.archives)} archives, each verified")
         log.close()
         look(load, engine)
     _say(row(samples[-1]))

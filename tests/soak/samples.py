@@ -15,7 +15,9 @@ LEAST_SECONDS: Final = 600  # of a soak that can say something of memory
 
 
 class Sample(NamedTuple):
-    """One look: seconds since the start, counts so far, sizes in bytes; `log` is all its files."""
+    """One look: seconds since the start, counts so far, sizes in bytes; `log` is what is used in
+    the log's file and its archives, `file` the size of that file.
+    """
 
     seconds: float
     events: int
@@ -23,6 +25,7 @@ class Sample(NamedTuple):
     resident: int
     wal: int
     log: int
+    file: int
 
     @property
     def bytes_per_event(self) -> float:
@@ -38,12 +41,13 @@ def resident_bytes() -> int:
     raise AssertionError("Linux tells VmRSS")
 
 
-def log_bytes(path: Path) -> int:
-    """The size that the log's file has once the WAL is copied into it."""
+def log_bytes(path: Path) -> tuple[int, int]:
+    """The size that the log's file has once the WAL is copied into it, and what of it is in use."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+        ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
         ((page_size,),) = connection.execute("PRAGMA page_size").fetchall()
-    return pages * page_size
+    return pages * page_size, (pages - free) * page_size
 
 
 def size_of(path: Path) -> int:
@@ -51,7 +55,9 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-HEAD: Final = "   min       events   requests   RSS MiB   WAL MiB    log MiB   bytes/event"
+HEAD: Final = (
+    "   min       events   requests   RSS MiB   WAL MiB    log MiB   file MiB   bytes/event"
+)
 
 
 def row(sample: Sample) -> str:
@@ -59,7 +65,7 @@ def row(sample: Sample) -> str:
     return (
         f"{sample.seconds / 60:6.1f} {sample.events:12,} {sample.requests:10,} "
         f"{sample.resident / MIB:9.1f} {sample.wal / MIB:9.1f} {sample.log / MIB:10.1f} "
-        f"{sample.bytes_per_event:13.2f}"
+        f"{sample.file / MIB:10.1f} {sample.bytes_per_event:13.2f}"
     )
 
 

@@ -27,9 +27,26 @@ def test_a_short_soak_keeps_the_wal_small_the_log_in_proportion_and_the_auditor_
     assert "clean" in verdicts[-1]
 
 
+@pytest.mark.slow
+def test_beside_an_archivist_the_log_is_archived_verified_and_loses_nothing():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.soak", "--minutes", "0.2", "--archive-every", "3"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "archives" in done.stdout
+    assert "clean" in done.stdout.splitlines()[-1]
+
+
 def _half_hour(**last):
     """Samples of a flat half hour, of which the last is changed."""
-    samples = [Sample(60.0 * m, 1000 * m, m, 50 * MIB, 9 * MIB, 50_000 * m) for m in range(1, 31)]
+    samples = [
+        Sample(60.0 * m, 1000 * m, m, 50 * MIB, 9 * MIB, 50_000 * m, 0) for m in range(1, 31)
+    ]
     return [*samples[:-1], samples[-1]._replace(**last)]
 
 
