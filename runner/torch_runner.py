@@ -28,9 +28,9 @@ from .kv_cache import KVCache, Pages
 from .kv_layout import geometry_of
 from .kv_sizing import planned_pool
 from .loading import LoadedModel, load_model, resolve_context
-from .lost_device import abandon, computing, is_lost
 from .memory_plan import MemoryPlan
 from .models.huginn import HuginnModel
+from .on_device import abandon, chosen, computing, is_lost
 from .pending import Pending
 from .progress import Progress, silent
 from .resident import ResidentState
@@ -87,6 +87,10 @@ class TorchRunner:
         """
         self.close()
         self.fallback = None
+        with chosen(self._device):
+            return self._start(config)
+
+    def _start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         execution = config.execution
         backend = self._backend(config)
         if execution.cuda_graphs and backend != "triton":

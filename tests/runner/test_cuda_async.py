@@ -59,6 +59,13 @@ def test_without_graphs_and_without_kernels_too(execution, on_a_cpu):
     assert completions(on_cuda(), config(is_async=True, execution=execution)) == on_a_cpu
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("execution", [{}, GRAPHS], ids=str)
+def test_a_device_that_is_not_the_first_computes_the_same(execution, on_a_cpu):
+    runner = TorchRunner("demo", device="cuda:1", dtype="float32")
+    assert completions(runner, config(is_async=True, execution=execution)) == on_a_cpu
+
+
 @pytest.mark.parametrize("steps", [1, 7, 16])
 def test_an_abort_while_batches_are_in_flight_changes_nobody_elses_tokens(steps, on_a_cpu):
     with EventLog.memory() as log:

@@ -1,7 +1,7 @@
-"""Telling a device that failed for good from one that failed a call."""
+"""Calls on one device of possibly several: where they go, and what it means that one fails."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 import torch
@@ -25,6 +25,11 @@ def is_lost(device: torch.device) -> bool:
     return False
 
 
+def chosen(device: torch.device) -> AbstractContextManager[object]:
+    """`device` is this thread's current one meanwhile: kernels, events and graphs go there."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @contextmanager
 def computing(device: torch.device) -> Iterator[None]:
     """Calls on a device, without autograd.
@@ -33,7 +38,7 @@ def computing(device: torch.device) -> Iterator[None]:
         DeviceLost: it failed for good. Other errors pass as they are.
     """
     try:
-        with torch.inference_mode():
+        with chosen(device), torch.inference_mode():
             yield
     except RuntimeError as error:
         if not is_lost(device):
