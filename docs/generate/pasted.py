@@ -116,7 +116,7 @@ def shell() -> Iterator[Shell]:
             path.chmod(0o700)
         environment = {
             "OMP_NUM_THREADS": "1",
-            **os.environ,
+            **{name: own for name, own in os.environ.items() if not name.startswith("PYTEST_")},
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "NO_COLOR": "1",

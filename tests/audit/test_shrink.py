@@ -272,7 +272,3 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         log = run(LEAKING, tmp_path / "leak.db")
         result = rlt_audit("shrink", log, "-o", tmp_path / "nowhere" / "small.json")
     assert_refused(result, "cannot be written (No such file or directory)")
-
-
-def test_help_has_an_example() -> None:
-    assert "Example: rlt-audit shrink run.db -o small.json" in rlt_audit("shrink", "--help").stdout

@@ -138,7 +138,3 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(rlt_fsm, tmp_path):
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: file/simulate-0.json: ")
-
-
-def test_help_has_an_example(rlt_fsm):
-    assert "Example: rlt-fsm simulate --seeds 0:1000" in rlt_fsm("simulate", "--help").stdout
