@@ -8,6 +8,7 @@ from typing import BinaryIO, Final, cast
 
 from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.location import locate
+from rlt_fsm.log.new_file import beside
 
 STDOUT: Final = "-"
 
@@ -39,14 +40,9 @@ def whole_file(path: Path) -> Iterator[Path]:
         if path.exists() and not path.is_file():  # a pipe, a device: nothing to keep
             yield path
             return
-        part = path.with_name(f".{path.name}.part")
-        try:
+        with beside(path) as part:
             yield part
             part.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
 
 
 @contextmanager

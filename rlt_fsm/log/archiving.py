@@ -7,7 +7,6 @@ free in short ones, beside a writer. Whoever is killed at any moment has lost no
 of a copy is made again, what is left of a deletion is deleted next time.
 """
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from urllib.parse import quote
 from rlt_fsm.errors import LogUnavailable
 
 from .location import locate
+from .new_file import whole_new_file
 from .port import Checkpoint, EventRow
 from .schema import ARCHIVED_VERSION, CHECKPOINT_TABLE, CREATE, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
@@ -40,10 +40,9 @@ def move_prefix(url_or_path: str | Path, archive: Path | None, checkpoint: Check
             the log is as it was. Or the log cannot be written now; then do it again.
     """
     path = locate(url_or_path, read_only=True).path
-    if archive is not None:
-        _write(path, archive, checkpoint)
+    after = None if archive is None else _write(path, archive, checkpoint)
     with SqlStore(path, read_only=False) as log:
-        _begin_at(log, checkpoint)
+        _begin_at(log, after, checkpoint)
         while _delete_some(log, checkpoint):
             time.sleep(PAUSE_S)
 
@@ -51,32 +50,30 @@ def move_prefix(url_or_path: str | Path, archive: Path | None, checkpoint: Check
 # ---- the archive ---------------------------------------------------------------------------------
 
 
-def _write(path: Path, archive: Path, checkpoint: Checkpoint) -> None:
-    if archive.exists():
-        raise LogUnavailable(f"{archive}: there is such a file already: give another name")
-    part = archive.with_name(f"{archive.name}.part")
-    part.unlink(missing_ok=True)
+def _write(path: Path, archive: Path, checkpoint: Checkpoint) -> int:
+    """Make the archive; the seq after which it begins."""
     with (
+        whole_new_file(archive) as part,
         translated(str(archive)),
         closing(sqlite3.connect(f"file:{quote(str(part))}", uri=True, isolation_level=None)) as own,
     ):
         for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *CREATE):
             own.execute(statement)
         own.execute("ATTACH ? AS live", (f"file:{quote(str(path))}?mode=ro",))
-        _copy(own, checkpoint)
-        _require_the_same(own, archive, checkpoint)
-    _sync(part)
-    part.rename(archive)
-    _sync(archive.parent)
+        before = _checkpoint_before(own, checkpoint.run_id)
+        _copy(own, before, checkpoint)
+        _require_the_same(own, archive, before, checkpoint)
+    return 0 if before is None else before[1]
 
 
-def _copy(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+def _copy(
+    connection: sqlite3.Connection, before: tuple[int, int] | None, checkpoint: Checkpoint
+) -> None:
     run_id = checkpoint.run_id
     connection.execute("INSERT INTO run_log SELECT * FROM live.run_log WHERE run_id = ?", (run_id,))
     connection.execute("INSERT INTO move SELECT * FROM live.move")
     connection.execute("INSERT INTO move_edge SELECT * FROM live.move_edge")
     copy_numbered(connection, "live", "request_ref", "ref", run_id, after=-1)
-    before = _checkpoint_before(connection, run_id)
     if before is not None:
         connection.execute(CHECKPOINT_TABLE)
         connection.execute(
@@ -132,7 +129,10 @@ def _ranges(before: tuple[int, int] | None, checkpoint: Checkpoint) -> Iterator[
 
 
 def _require_the_same(
-    connection: sqlite3.Connection, archive: Path, checkpoint: Checkpoint
+    connection: sqlite3.Connection,
+    archive: Path,
+    before: tuple[int, int] | None,
+    checkpoint: Checkpoint,
 ) -> None:
     """Hold every event of the copy against the log's."""
     own = ", ".join(f"a.{name}" for name in _COLUMNS)
@@ -141,7 +141,7 @@ def _require_the_same(
         "SELECT count(*) FROM live.event_log AS l JOIN event_log AS a ON a.key = l.key "  # noqa: S608  # fixed names
         f"WHERE l.key > ? AND l.key <= ? AND ({own}) IS ({others})"
     )
-    for after, until in _ranges(_checkpoint_before(connection, checkpoint.run_id), checkpoint):
+    for after, until in _ranges(before, checkpoint):
         ((same,),) = connection.execute(sql, (after, until)).fetchall()
         if same != until - after:
             raise LogUnavailable(
@@ -150,25 +150,19 @@ def _require_the_same(
             )
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 # ---- the log -------------------------------------------------------------------------------------
 
 
-def _begin_at(log: SqlStore, checkpoint: Checkpoint) -> None:
-    """From now on the run begins after the checkpoint; the events before it are leftovers."""
+def _begin_at(log: SqlStore, after: int | None, checkpoint: Checkpoint) -> None:
+    """From now on the run begins after the checkpoint; the events before it are leftovers.
+
+    `after` is the seq after which their archive begins: as the log does still, or it is refused.
+    """
     with log.transaction() as connection:
         connection.exec_driver_sql(CHECKPOINT_TABLE)
         sql = "SELECT seq FROM checkpoint WHERE run_id = ?"
-        begins_at = connection.exec_driver_sql(sql, (checkpoint.run_id,)).scalar()
-        if begins_at is not None and begins_at >= checkpoint.seq:
+        begins_at = connection.exec_driver_sql(sql, (checkpoint.run_id,)).scalar() or 0
+        if begins_at >= checkpoint.seq or after not in {None, begins_at}:
             raise LogUnavailable(
                 f"{log.name}: run {checkpoint.run_id} was archived up to seq {begins_at} by "
                 "another process meanwhile"

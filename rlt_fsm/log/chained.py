@@ -35,8 +35,7 @@ class ChainedLog(EventLog):
         try:
             for path in paths:
                 self._parts.append(EventLog.open_for_reading(path))
-            for before, after in pairwise(self._parts):
-                _require_joined(before, after)
+            _require_joined(self._parts)
         except BaseException:
             self.close()
             raise
@@ -70,23 +69,35 @@ class ChainedLog(EventLog):
             part.close()
 
 
-def _require_joined(before: EventLog, after: EventLog) -> None:
-    """One part must end where the next one begins, by the digest of the chain."""
-    ends = {info.run_id: info for info in before.reader().runs()}
-    begins = {info.run_id: after.reader().checkpoint(info.run_id) for info in after.reader().runs()}
-    for run_id, end in ends.items():
-        begin = begins.get(run_id)
-        if begin is None:
-            raise LogError(
-                f"{after.name}: run {run_id} does not go on from an archive here: "
-                "give the archives of one log, oldest first, and that log last"
-            )
-        if begin.seq != end.last_seq or begin.digest.hex() != end.digest:
-            raise LogError(
-                f"{after.name}: run {run_id} begins after seq {begin.seq} (digest "
-                f"{begin.digest.hex()[:16]}…), {before.name} ends with seq {end.last_seq} (digest "
-                f"{str(end.digest)[:16]}…): give all archives of one log, oldest first"
-            )
+def _require_joined(parts: Sequence[EventLog]) -> None:
+    """Every run goes on from part to part among those that hold it, up to the last of all."""
+    infos = [{info.run_id: info for info in part.reader().runs()} for part in parts]
+    for run_id in sorted(set[int]().union(*infos)):
+        held = [number for number, runs in enumerate(infos) if run_id in runs]
+        if held[-1] != len(parts) - 1:
+            raise _goes_not_on(parts[-1], run_id)
+        for before, after in pairwise(held):
+            _require_next(parts[before], infos[before][run_id], parts[after])
+
+
+def _require_next(before: EventLog, end: RunInfo, after: EventLog) -> None:
+    """A run must end in one part where it begins in the next, by the digest of the chain."""
+    begin = after.reader().checkpoint(end.run_id)
+    if begin is None:
+        raise _goes_not_on(after, end.run_id)
+    if begin.seq != end.last_seq or begin.digest.hex() != end.digest:
+        raise LogError(
+            f"{after.name}: run {end.run_id} begins after seq {begin.seq} (digest "
+            f"{begin.digest.hex()[:16]}…), {before.name} ends with seq {end.last_seq} (digest "
+            f"{str(end.digest)[:16]}…): give all archives of one log, oldest first"
+        )
+
+
+def _goes_not_on(part: EventLog, run_id: int) -> LogError:
+    return LogError(
+        f"{part.name}: run {run_id} does not go on from an archive here: "
+        "give the archives of one log, oldest first, and that log last"
+    )
 
 
 class _ChainedReader(LogReader):

@@ -5,8 +5,8 @@ and a commit that failed may be tried again: its rows are still here.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from sqlalchemy import Connection
 
@@ -74,23 +74,30 @@ class SqlWriter(LogWriter):
         assert not self._has_ended, "the run has ended"
         with self._transaction() as connection:
             self._append(connection)
-            connection.exec_driver_sql(
-                "INSERT INTO run_end VALUES (?, ?, ?)", (self._run_id, outcome, ended_at)
-            )
+            with self._told_apart():
+                driver_of(connection).execute(
+                    "INSERT INTO run_end VALUES (?, ?, ?)", (self._run_id, outcome, ended_at)
+                )
         self._forget_pending()
         self._has_ended = True
 
     def _append(self, connection: Connection) -> None:
         driver = driver_of(connection)
-        try:
+        with self._told_apart():
             insert_events(driver, self._run_id, self._events)
+            driver.executemany(self._insert_request, self._requests)
+            driver.executemany(self._insert_step, self._steps)
+
+    @contextmanager
+    def _told_apart(self) -> Iterator[None]:
+        """A row that is there already is another writer's, who has gone on with this run."""
+        try:
+            yield
         except sqlite3.IntegrityError as error:
             raise LogUnavailable(
                 f"run {self._run_id}: another process has gone on with it (recovered it) since: "
                 "it is no longer this one's to write"
             ) from error
-        driver.executemany(self._insert_request, self._requests)
-        driver.executemany(self._insert_step, self._steps)
 
     def _forget_pending(self) -> None:
         self._events.clear()

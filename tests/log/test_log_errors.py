@@ -8,7 +8,15 @@ import warnings
 from pathlib import Path
 
 import pytest
-from log_rows import HEADER, assert_one_sentence, committed_events, make_log
+from log_rows import (
+    HEADER,
+    REQUESTS,
+    assert_one_sentence,
+    committed_events,
+    grow_events,
+    make_log,
+    step_row,
+)
 
 from rlt_fsm.errors import LogError, LogUnavailable, NotALog, UnknownSchema
 from rlt_fsm.log.event_log import EventLog
@@ -245,3 +253,28 @@ def test_a_place_that_no_file_can_have_is_refused_and_nothing_is_made(
         open_log(place)
     assert sentence in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+LATE_ROWS = {
+    "events": {"events": grow_events(1, 1)},
+    "requests": {"events": [], "requests": REQUESTS[:1]},
+    "steps": {"events": [], "steps": [step_row(0, 1, 1)]},
+}
+
+
+@pytest.mark.parametrize("late", LATE_ROWS)
+def test_a_writer_whose_run_another_went_on_with_says_so_whatever_it_writes(file_log, late):
+    writer = file_log.begin_run(HEADER)
+    other = file_log.continue_run(writer.run_id)
+    other.write(grow_events(1, 1), REQUESTS[:1], [step_row(0, 1, 1)])
+    other.commit()
+    writer.write(**LATE_ROWS[late])
+    with pytest.raises(LogUnavailable, match="another process has gone on with it"):
+        writer.commit()
+
+
+def test_a_writer_whose_run_another_has_ended_says_so(file_log):
+    writer = file_log.begin_run(HEADER)
+    file_log.continue_run(writer.run_id).end("drained", "2031-05-04T03:03:00Z")
+    with pytest.raises(LogUnavailable, match="another process has gone on with it"):
+        writer.end("drained", "2031-05-04T03:03:00Z")
