@@ -2,8 +2,10 @@
 with one sentence and the nearest name, and completes words in the shell.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
@@ -120,6 +122,8 @@ def console_script(app: typer.Typer, name: str) -> Callable[[], None]:
 
     def main() -> None:
         """Run the program on what was typed."""
+        if sys.stderr is None:  # the caller closed it, as schedulers of jobs do
+            sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the end
         with guarded_stdout():
             app(prog_name=name)
 

@@ -24,7 +24,7 @@ from rlt_fsm.progress_line import Pace, bar_of
 from .hub import find_model, name_of
 from .loading import LoadedModel, load_model, resolve_device, resolve_dtype
 from .models.dense import sequence_logits
-from .models.weights import describe, survey
+from .models.weights import FLOAT_DTYPES, describe, survey
 from .text import load_tokenizer
 from .torch_runner import TorchRunner
 
@@ -120,6 +120,8 @@ def _not_finite(homes: dict[str, Path], tell: Tell) -> list[str]:
                 seen += 1
                 pace.note(seen, len(homes))
                 tell(f"{bar_of(seen, len(homes))} tensor {seen} of {len(homes)}{pace.text()}")
+                if file.get_slice(name).get_dtype() not in FLOAT_DTYPES:  # refused already
+                    continue
                 tensor: Tensor = file.get_tensor(name)
                 if bad := int((~torch.isfinite(tensor)).sum()):
                     problems.append(

@@ -51,6 +51,7 @@ LogLevel = Annotated[
     typer.Option(
         metavar="LEVEL",
         envvar=oplog.LEVEL,
+        case_sensitive=False,
         help="Log from here on, to stderr: debug, info, warning, error, critical.",
     ),
 ]
@@ -59,6 +60,7 @@ LogFormat = Annotated[
     typer.Option(
         metavar="FORMAT",
         envvar=oplog.FORMAT,
+        case_sensitive=False,
         help="How log lines look: console, or json for machines.",
     ),
 ]

@@ -80,8 +80,12 @@ class WalKeeper:
             return 0
 
     def _reset(self) -> bool:
-        with self._waiting_little():
-            ((is_busy, _, _),) = self._driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        try:
+            with self._waiting_little():
+                pragma = "PRAGMA wal_checkpoint(TRUNCATE)"
+                ((is_busy, _, _),) = self._driver.execute(pragma).fetchall()
+        except sqlite3.DatabaseError:  # no space to copy to: what was committed is in the WAL
+            return False
         return not is_busy
 
     @contextmanager

@@ -127,6 +127,8 @@ def test_everything_wrong_with_the_tensors_is_told_at_once(folder):
         tensors[EMBEDDING] = torch.zeros(32, 64)
         tensors[GATE] = torch.zeros(1, dtype=torch.int64)
         tensors["model.norm.weight"][0] = float("nan")
+        name = "model.layers.0.input_layernorm.weight"
+        tensors[name] = tensors[name].to(torch.float8_e4m3fn)
 
     rewrite(folder, spoil)
     result = model("check", "mine", "--json")
@@ -138,8 +140,9 @@ def test_everything_wrong_with_the_tensors_is_told_at_once(folder):
     assert "tensor model.extra.weight is not part of this model" in problems
     assert f"{EMBEDDING} has shape [32, 64]: config.json asks for [64, 32]" in problems
     assert f"{GATE} has dtype I64" in problems
+    assert "input_layernorm.weight has dtype F8_E4M3" in problems
     assert "tensor model.norm.weight has 1 of 32 numbers" in problems
-    assert len(told["problems"]) == 5
+    assert len(told["problems"]) == 6
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

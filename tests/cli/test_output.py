@@ -69,6 +69,22 @@ def test_a_reader_that_goes_away_ends_a_command_quietly_and_not_with_a_no(
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(("code", "arguments"), COMMANDS)
+def test_a_command_whose_stderr_is_closed_answers_all_the_same(
+    log: Path, code: str, arguments: list[str]
+) -> None:
+    closed = f'exec "{sys.executable}" -c "$0" "$@" 2>&-'
+    done = subprocess.run(
+        ["bash", "-c", closed, code, *arguments],
+        cwd=log.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout
+
+
 @pytest.mark.parametrize("arguments", [["verify", "."], ["watch", "."], ["state", "."]])
 def test_a_folder_is_no_log(log: Path, arguments: list[str]) -> None:
     done = command(AUDIT, *arguments, cwd=log.parent)

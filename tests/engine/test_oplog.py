@@ -197,7 +197,7 @@ def rlt_fsm_run(tmp_path, *options, **environment):
 def test_the_command_takes_flags_before_variables_and_keeps_results_on_stdout(tmp_path):
     quiet = rlt_fsm_run(tmp_path)
     assert (quiet.returncode, quiet.stderr) == (0, "")
-    by_variable = rlt_fsm_run(tmp_path, RLT_FSM_LOG_LEVEL="info", RLT_FSM_LOG_FORMAT="json")
+    by_variable = rlt_fsm_run(tmp_path, RLT_FSM_LOG_LEVEL="INFO", RLT_FSM_LOG_FORMAT="Json")
     lines = [json.loads(line) for line in by_variable.stderr.splitlines()]
     assert [line["event"] for line in lines] == ["run started", "refused", "run ended"]
     assert {line["run_id"] for line in lines} == {2}

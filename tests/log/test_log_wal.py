@@ -1,5 +1,6 @@
 """The `-wal` file beside a log: how large it gets beside readers, and what is said about it."""
 
+import sqlite3
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -150,3 +151,29 @@ def test_a_reader_of_ours_never_stays_in_a_transaction(small_log, log_path):
         next(steps)
         assert growing.commit(200) < 2 * MIB
         assert sum(1 for _ in events) == 4999, "up to what was committed when it began to read"
+
+
+class _NoSpaceToCopyTo:
+    """A connection whose checkpoints fail, as on a full disk; all else is the real one's."""
+
+    def __init__(self, driver):
+        self._driver = driver
+
+    def execute(self, statement):
+        if "wal_checkpoint" in statement:
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._driver.execute(statement)
+
+
+def test_a_commit_that_is_stored_is_none_that_failed_where_the_wal_cannot_begin_anew(
+    small_log, log_path, monkeypatch
+):
+    growing = _Growing(small_log, log_path)
+    growing.commit(10)
+    keeper = small_log._wal
+    monkeypatch.setattr(keeper, "_driver", _NoSpaceToCopyTo(keeper._driver))
+    with structlog.testing.capture_logs() as lines, staying_reader(log_path):
+        growing.commit(300)
+    assert any("the WAL grows" in line["event"] for line in lines)
+    with EventLog.open_for_reading(log_path) as log:
+        assert sum(1 for _ in log.reader().events(1)) == growing.events

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_a_short_soak_keeps_the_wal_small_the_log_in_proportion_and_the_auditor_content():
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", "--minutes", "0.3"],
+        [sys.executable, "-m", "tests.soak", "--minutes", "0.15"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -30,7 +30,7 @@ def test_a_short_soak_keeps_the_wal_small_the_log_in_proportion_and_the_auditor_
 @pytest.mark.slow
 def test_beside_an_archivist_the_log_is_archived_verified_and_loses_nothing():
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", "--minutes", "0.2", "--archive-every", "3"],
+        [sys.executable, "-m", "tests.soak", "--minutes", "0.12", "--archive-every", "2"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
