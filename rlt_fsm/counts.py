@@ -61,9 +61,15 @@ class Run:
         return not (self.is_over or self.is_left)
 
     def begin_after(self, checkpoint: Checkpoint) -> None:
-        """Take what is alive from a checkpoint, in place of the events up to it."""
+        """Take what is alive from a checkpoint, in place of the events up to it.
+
+        One whose state is another version's tells of nothing alive.
+        """
         self.seen_seq = checkpoint.seq
-        state = _state(checkpoint.engine)
+        try:
+            state = _state(checkpoint.engine)
+        except msgspec.MsgspecError:
+            state = _State([], {})
         statuses = {request.ref: STATUS_OF[request.joint] for request in state.requests}
         self.output_ns.clear()
         self.submitted_ns = {

@@ -92,9 +92,10 @@ class Metrics:
     def read(self, log: EventStore, run_id: int | None = None) -> None:
         """Count what was committed since this was last called.
 
-        That is what was committed to one run; or, if None, to the newest and to those that were
-        counted before and have no end. Of events that were archived meanwhile the counters know
-        nothing, and the operational log says so once for a run.
+        That is what was committed to one run; or, if None, to the newest, to those that were
+        counted before and have no end, and to those that came after them. Of events that were
+        archived meanwhile the counters know nothing, and the operational log says so once for a
+        run.
 
         Raises:
             LogError: the log cannot be read.
@@ -106,11 +107,14 @@ class Metrics:
         newest = max(keys)
         with self._lock:
             known = self._known(log)
-            begun = {n for n, key in keys.items() if key in known and not known[key].is_over}
+            counted = {n for n, key in keys.items() if key in known}
+            over = {n for n in counted if known[keys[n]].is_over}
+            since = {n for n in keys if n > max(counted, default=newest)}
             for key, run in known.items():
                 if keys.get(key[1]) != key:
                     run.is_left = True  # its file was replaced
-            for number in sorted(begun | {newest}) if run_id is None else [run_id]:
+            wanted = (counted - over) | since | {newest} if run_id is None else {run_id}
+            for number in sorted(wanted):
                 is_new = keys[number] not in known
                 run = self._run(log, keys[number])
                 has_more = self._read(log.name, reader, number, run)

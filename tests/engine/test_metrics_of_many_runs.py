@@ -120,3 +120,31 @@ def test_a_log_in_memory_is_not_kept_alive_by_its_metrics():
     gc.collect()
     assert gone() is None
     assert metrics.snapshot().requests_submitted == 1
+
+
+def test_a_run_that_came_and_went_between_two_reads_is_counted(tmp_path):
+    metrics = Metrics()
+    with EventLog.open(tmp_path / "run.db") as log:
+        finish(begun(log, "before the first look"))
+        finish(begun(log, "a"))
+        metrics.read(log)
+        finish(begun(log, "b", "c"))
+        finish(begun(log, "d"))
+        metrics.read(log)
+    assert metrics.snapshot().requests_finished == {"length": 4}
+
+
+def test_of_a_checkpoint_that_cannot_be_understood_only_what_follows_is_counted(tmp_path):
+    path, metrics = tmp_path / "run.db", Metrics()
+    with EventLog.open(path) as log:
+        engine = begun(log, "a", max_tokens=40)
+        for _ in range(12):
+            engine.step()
+        archive(path, None, before_step=6, engine_state=lambda *_: "{}")
+        metrics.read(log)
+        assert metrics.snapshot().requests_live == 0
+        assert metrics.snapshot().slots_held == 1
+        while engine.has_unfinished_requests():
+            engine.step()
+        metrics.read(log)
+    assert metrics.snapshot().requests_finished == {"length": 1}
