@@ -1,8 +1,8 @@
 """What is counted of a run, event by event: the arithmetic behind `metrics.py`.
 
 Plain numbers, changed in place; no lock and no log here. What is kept of a run does not grow with
-it: only what is alive. Of a log whose first events are in an archive, what began there is counted
-but not timed.
+it: only what is alive. Of a run whose first events are in an archive, what lived on from there is
+in the gauges, and is not timed.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,9 @@ from typing import Final
 
 import msgspec
 
-from .log.port import EventCells, MoveRow, StepRow
+from .log.port import Checkpoint, EventCells, MoveRow, StepRow
+from .machines import NULL
+from .moves import STATUS_OF
 from .states import FinishReason, RequestStatus
 
 SECONDS: Final = (
@@ -43,12 +45,45 @@ class Run:
 
     def __init__(self) -> None:
         self.seen_seq = 0
-        self.submitted_ns: dict[int, int] = {}  # by ref, of requests that have not finished
+        # By ref, of requests that have not finished; None: that is in an archive.
+        self.submitted_ns: dict[int, int | None] = {}
         self.output_ns: dict[int, int] = {}  # their newest output
         self.draining: set[int] = set()  # aborted, but a remote peer still reads their pages
-        self.tickets_ns: dict[int, int] = {}  # when each unretired ticket was submitted
+        self.tickets_ns: dict[int, int | None] = {}  # when each unretired ticket was submitted
         self.step: StepRow | None = None  # the newest that has ended
         self.is_over = False
+        self.is_cut = False  # events were archived before they were counted
+        self.is_left = False  # a newer run took its place, and nothing was written to it since
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the gauges show it."""
+        return not (self.is_over or self.is_left)
+
+    def begin_after(self, checkpoint: Checkpoint) -> None:
+        """Take what is alive from a checkpoint, in place of the events up to it.
+
+        One whose state is another version's tells of nothing alive.
+        """
+        self.seen_seq = checkpoint.seq
+        try:
+            state = _state(checkpoint.engine)
+        except msgspec.MsgspecError:
+            state = _State([], {})
+        statuses = {request.ref: STATUS_OF[request.joint] for request in state.requests}
+        self.output_ns.clear()
+        self.submitted_ns = {
+            ref: None for ref, status in statuses.items() if status != RequestStatus.FINISHED
+        }
+        self.draining = {
+            request.ref
+            for request in state.requests
+            if statuses[request.ref] == RequestStatus.TRANSFERRING
+            and request.finish_reason == FinishReason.ABORT
+        }
+        self.tickets_ns = {
+            number: None for number, ticket in state.tickets.items() if ticket.state != NULL
+        }
 
 
 class Counts:
@@ -96,8 +131,26 @@ class _FinishData(msgspec.Struct, frozen=True):
     finish_reason: str
 
 
+class _LiveRequest(msgspec.Struct, frozen=True):
+    ref: int
+    joint: int
+    finish_reason: str | None
+
+
+class _LiveTicket(msgspec.Struct, frozen=True):
+    state: str
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What is counted of an engine's state in a checkpoint."""
+
+    requests: list[_LiveRequest]
+    tickets: dict[int, _LiveTicket]
+
+
 _batch_data = msgspec.json.Decoder(_BatchData).decode
 _finish_data = msgspec.json.Decoder(_FinishData).decode
+_state = msgspec.json.Decoder(_State).decode
 
 
 # ---- one function for each kind of event -----------------------------------------------------
@@ -117,8 +170,8 @@ def _output(counts: Counts, run: Run, row: EventCells) -> None:
     counts.depths[row[_EXIT_DEPTH]] += 1
     if (before := run.output_ns.get(ref)) is not None:
         counts.between_outputs.add(now - before)
-    elif ref in run.submitted_ns:
-        counts.first_output.add(now - run.submitted_ns[ref])
+    elif (submitted_ns := run.submitted_ns.get(ref)) is not None:
+        counts.first_output.add(now - submitted_ns)
     run.output_ns[ref] = now
 
 

@@ -9,17 +9,20 @@ Two ways to feed them, with the same result; where neither is used, an engine pa
 `snapshot` may be called from any thread. What Prometheus sees of it is in `prometheus.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from threading import Lock
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from .counts import SECONDS, Counts, Run, Tally, handlers
-from .log.counting import CountingLog
+from .log.counting import CountingLog, RunKey
 from .log.event_log import EventLog
 from .log.move_rows import MOVE_ROWS
-from .log.port import EventCells, EventStore, StepRow
+from .log.port import EventCells, EventStore, LogReader, StepRow
+from .oplog import logger
 
 _OURS: Final = handlers(MOVE_ROWS)  # what is written has our moves
 
@@ -38,7 +41,10 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything as it stood at one moment. Gauges are sums over the runs that go on."""
+    """Everything as it stood at one moment. Gauges are sums over the runs that go on.
+
+    A run without an end goes on until there is a newer one in its log, unless it is still written.
+    """
 
     events: int
     steps: int
@@ -70,7 +76,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._runs: dict[tuple[str | EventStore, int], Run] = {}
+        self._files: dict[str, dict[RunKey, Run]] = {}  # by name: a file may be opened again
+        self._logs: WeakKeyDictionary[EventStore, dict[RunKey, Run]] = WeakKeyDictionary()
         self._counts = Counts()
 
     # ---- feeding -----------------------------------------------------------------------------
@@ -83,37 +90,88 @@ class Metrics:
         return CountingLog(log, begun=self.read, written=self._written)
 
     def read(self, log: EventStore, run_id: int | None = None) -> None:
-        """Count what was committed to a run (the newest, if None) since this was last called.
+        """Count what was committed since this was last called.
+
+        That is what was committed to one run; or, if None, to the newest, to those that were
+        counted before and have no end, and to those that came after them. Of events that were
+        archived meanwhile the counters know nothing, and the operational log says so once for a
+        run.
 
         Raises:
             LogError: the log cannot be read.
         """
         reader = log.reader()
-        if run_id is None:
-            numbers = [info.run_id for info in reader.runs()]
-            if not numbers:
-                return
-            run_id = max(numbers)
+        keys = {info.run_id: (info.started_at, info.run_id) for info in reader.runs()}
+        if not keys or run_id not in (None, *keys):
+            return
+        newest = max(keys)
         with self._lock:
-            run = self._run(log, run_id)
-            newest = -1 if run.step is None else run.step.step
-            steps = [StepRow(*row) for row in reader.steps(run_id, newest)]
-            events = reader.events(run_id, run.seen_seq)
-            self._counts.take(run, events, handlers(reader.moves(run_id)))
-            self._counts.end_steps(run, steps)
+            known = self._known(log)
+            counted = {n for n, key in keys.items() if key in known}
+            over = {n for n in counted if known[keys[n]].is_over}
+            since = {n for n in keys if n > max(counted, default=newest)}
+            for key, run in known.items():
+                if keys.get(key[1]) != key:
+                    run.is_left = True  # its file was replaced
+            wanted = (counted - over) | since | {newest} if run_id is None else {run_id}
+            for number in sorted(wanted):
+                is_new = keys[number] not in known
+                run = self._run(log, keys[number])
+                has_more = self._read(log.name, reader, number, run)
+                run.is_left = number < newest and (is_new or not has_more)
+
+    def _read(self, name: str, reader: LogReader, run_id: int, run: Run) -> bool:
+        """Count what is new of a run; whether anything was."""
+        seen_seq = run.seen_seq
+        newest = -1 if run.step is None else run.step.step
+        steps = [StepRow(*row) for row in reader.steps(run_id, newest)]
+        events = self._events(name, reader, run_id, run)
+        self._counts.take(run, events, handlers(reader.moves(run_id)))
+        self._counts.end_steps(run, steps)
+        return run.seen_seq > seen_seq
+
+    def _events(self, name: str, reader: LogReader, run_id: int, run: Run) -> Iterator[EventCells]:
+        """What was not seen yet, without what was archived; the run begins after that."""
+        while True:
+            events = reader.events(run_id, run.seen_seq)  # asked first: no archiving in between
+            begins = reader.checkpoint(run_id)
+            if begins is None or begins.seq <= run.seen_seq:
+                return events
+            if run.seen_seq and not run.is_cut:
+                run.is_cut = True
+                logger(run_id=run_id).warning(
+                    "metrics lack events that were archived before they were read",
+                    log=name, first_seq=run.seen_seq + 1, last_seq=begins.seq,
+                )  # fmt: skip
+            run.begin_after(begins)
 
     def _written(
-        self, log: EventStore, run_id: int, rows: Sequence[EventCells], steps: Sequence[StepRow]
+        self,
+        log: EventStore,
+        key: RunKey,
+        rows: Sequence[EventCells],
+        steps: Sequence[StepRow],
     ) -> None:
         with self._lock:
-            run = self._run(log, run_id)
+            run = self._run(log, key)
+            run.is_left = False
             self._counts.take(run, rows, _OURS)
             self._counts.end_steps(run, steps)
 
-    def _run(self, log: EventStore, run_id: int) -> Run:
-        """A file may be opened again and again; logs in memory are told apart as objects."""
-        log_key = log if log.name == ":memory:" else log.name
-        return self._runs.setdefault((log_key, run_id), Run())
+    def _known(self, log: EventStore) -> dict[RunKey, Run]:
+        """The runs of a log. One in memory is known as an object, and not kept alive."""
+        if log.name == ":memory:":
+            return self._logs.setdefault(log, {})
+        return self._files.setdefault(log.name, {})
+
+    def _run(self, log: EventStore, key: RunKey) -> Run:
+        """A run of a log; the ones before a new one are left by it."""
+        known = self._known(log)
+        if key not in known:
+            for other, run in known.items():
+                run.is_left = run.is_left or other < key
+            known[key] = Run()
+        return known[key]
 
     # ---- looking -----------------------------------------------------------------------------
 
@@ -121,7 +179,8 @@ class Metrics:
         """Everything as it stands now."""
         with self._lock:
             counts = self._counts
-            runs = [run for run in self._runs.values() if not run.is_over]
+            logs = chain(self._files.values(), list(self._logs.values()))
+            runs = [run for known in logs for run in known.values() if run.goes_on]
             ends = [run.step for run in runs if run.step is not None]
             return Snapshot(
                 events=counts.events,

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from .event_log import EventLog
 from .port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
 
+RunKey = tuple[str, int]  # when it was started, its number: a log's name may be used again
+
 # (the log, run, its new events, its steps that ended)
-Written = Callable[[EventLog, int, Sequence[EventCells], Sequence[StepRow]], None]
+Written = Callable[[EventLog, RunKey, Sequence[EventCells], Sequence[StepRow]], None]
 # (the log, a run that goes on): called before anything more is written to it
 Begun = Callable[[EventLog, int], None]
 
@@ -26,13 +28,16 @@ class CountingLog(EventLog):
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """A new run, of which every row is told."""
-        return _Writer(self._log, self._log.begin_run(header), self._written)
+        writer = self._log.begin_run(header)
+        return _Writer(self._log, writer, header.started_at, self._written)
 
     def continue_run(self, run_id: int) -> LogWriter:
         """A run that goes on: told of as it stands, then row by row."""
         writer = self._log.continue_run(run_id)
         self._begun(self._log, run_id)
-        return _Writer(self._log, writer, self._written)
+        runs = self._log.reader().runs()
+        (started_at,) = [info.started_at for info in runs if info.run_id == run_id]
+        return _Writer(self._log, writer, started_at, self._written)
 
     def reader(self) -> LogReader:
         """The log's."""
@@ -52,9 +57,10 @@ class CountingLog(EventLog):
 
 
 class _Writer(LogWriter):
-    def __init__(self, log: EventLog, writer: LogWriter, written: Written) -> None:
+    def __init__(self, log: EventLog, writer: LogWriter, started_at: str, written: Written) -> None:
         self._log = log
         self._writer = writer
+        self._key = (started_at, writer.run_id)
         self._written = written
 
     @property
@@ -68,7 +74,7 @@ class _Writer(LogWriter):
         steps: Sequence[StepRow] = (),
     ) -> None:
         self._writer.write(events, requests, steps)
-        self._written(self._log, self._writer.run_id, events, steps)
+        self._written(self._log, self._key, events, steps)
 
     def commit(self) -> None:
         self._writer.commit()
