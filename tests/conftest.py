@@ -4,9 +4,10 @@ import os
 from functools import wraps
 
 import pytest
+import structlog
 from folding import differences
 
-from rlt_fsm import Engine
+from rlt_fsm import Engine, oplog
 
 # Workers whose torch threads wait for each other's take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +24,13 @@ def pytest_addoption(parser):
         action="store_true",
         help=f"compare fold and state of runs above {LONG_RUN:,} events too",
     )
+
+
+@pytest.fixture(autouse=True)
+def _no_test_decides_what_another_logs():
+    yield
+    structlog.reset_defaults()
+    oplog._chosen.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,6 +19,7 @@ ALLOWED = {
     "rlt_fsm.log.chained",
     "rlt_fsm.log.event_log",
     "rlt_fsm.log.location",
+    "rlt_fsm.log.new_file",
     "rlt_fsm.log.port",
     "rlt_fsm.log.presence",
     "rlt_fsm.log.view_columns",
