@@ -17,15 +17,17 @@ class EntryNeeds:
     def need(self, ref: int) -> int:
         """At most so many blocks must be had before it can run; pages it could share count too.
 
-        RESIDENT: none. OFFLOADED: its snapshot. NONE: all that it may ever reference; where blocks
-        are taken as they are needed and preemption can find more, those of its prefill.
+        All that it may ever reference; where blocks are taken as they are needed and preemption can
+        find more, those of its prefill. Where it keeps its KV, on the device or the host, those up
+        to its next token; the ones that it holds on the device are had.
         """
         recount = self._recount
-        if recount.kv[ref] == "RESIDENT":
-            return 0
+        if recount.kv[ref] == "NONE":
+            return recount.required_blocks(self._reserved_tokens(ref))
+        next_row = recount.required_blocks(self._reserved_tokens(ref, next_row=1))
         if recount.kv[ref] == "OFFLOADED":
-            return recount.blocks.host.get(ref, 0)
-        return recount.required_blocks(self._reserved_tokens(ref))
+            return max(recount.blocks.host.get(ref, 0), next_row)
+        return max(0, next_row - len(recount.blocks.owned[ref]))
 
     def claimed_by(self, data: BlockData) -> int:
         """How many obtainable blocks an `admit` or `resume` laid claim to, before it is counted.

@@ -146,9 +146,11 @@ class Obstacles:
 
     def _need(self, request: RequestState, state: RunState) -> int | None:
         """The blocks that it must find, where that is plain."""
+        if state.cache.incremental_allocation:
+            return None
         if request.kv == "OFFLOADED":
             return request.host_blocks
-        if request.kv == "RESIDENT" or state.cache.incremental_allocation or state.model is None:
+        if request.kv == "RESIDENT" or state.model is None:
             return None
         positions = request.prompt_len + request.params.max_tokens - 1
         return -(-positions // state.cache.block_size) * state.model.planes

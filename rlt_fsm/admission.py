@@ -33,8 +33,9 @@ class Admission:
 
         At most `admission_scan_limit` requests are looked at. A request that does not fit may be
         passed by worse fresh ones until it was passed `max_admission_bypasses` times; then the
-        scan stops at it. It also stops before requests that are worse than one that was preempted
-        for an entry of this scan: that one is looked at in the next.
+        scan stops at it, as it does at one that waits with KV on the device. It also stops before
+        requests that are worse than one that was preempted for an entry of this scan: that one is
+        looked at in the next.
         """
         limits = self._state.config.scheduler
         waiting = self._state.waiting
@@ -69,7 +70,8 @@ class Admission:
                 self._verdicts.give([request], f"{word} need={demand.total} free={free}")
                 if room is Room.IN_FLIGHT:
                     self._preemption.hold_victims(request)
-                if room is not Room.NONE:  # it is about to fit: nobody worse goes before it
+                if room is not Room.NONE or request.kv == "RESIDENT":
+                    # It is about to fit, or holds what others may need: nobody worse goes first.
                     self._verdicts.give(scan[i + 1 :], f"behind id={request.spec.request_id}")
                     return
             for passed in left_behind:

@@ -23,10 +23,12 @@ class Demand(NamedTuple):
 
 def entry_demand(state: EngineState, request: Request) -> Demand:
     """What a waiting request must find to enter or resume."""
-    if request.kv == "RESIDENT":
-        return Demand(request.blocks, 0, 0, [])
-    if request.kv == "OFFLOADED":
-        return Demand(request.host_blocks, request.host_blocks, request.host_blocks, [])
+    if request.kv != "NONE":
+        # With its next token's blocks, or it would wait for them and be preempted before it ran.
+        take = request.host_blocks if request.kv == "OFFLOADED" else 0
+        held = request.blocks + take
+        need = max(held, _blocks(state, next_tokens(request)))
+        return Demand(need, need - request.blocks, take, [])
     shared = state.prefixes.run(request.page_keys)
     own = len(shared) * state.planes
     first = _blocks(state, _initial_tokens(state, request, len(shared)))
@@ -37,6 +39,13 @@ def entry_demand(state: EngineState, request: Request) -> Demand:
 def growth_demand(state: EngineState, request: Request, tokens: int) -> int:
     """Blocks missing until `tokens` positions of a running request lie in blocks."""
     return max(0, _blocks(state, tokens) - request.blocks)
+
+
+def next_tokens(request: Request) -> int:
+    """Positions that must lie in blocks before a request can be asked for its next token."""
+    if request.in_prefill:
+        return request.prefill_tokens
+    return min(request.prompt_len + request.scheduled_outputs, request.capacity_tokens)
 
 
 def claimed(state: EngineState, shared: list[Page]) -> int:
@@ -59,12 +68,7 @@ def promised(state: EngineState, better_than: Request | None = None) -> int:
             continue
         if better_than is not None and request.order_key > better_than.order_key:
             continue
-        if not preemption:
-            tokens = request.capacity_tokens
-        elif request.in_prefill:
-            tokens = request.prefill_tokens
-        else:
-            tokens = request.prompt_len + request.scheduled_outputs
+        tokens = next_tokens(request) if preemption else request.capacity_tokens
         reserved += growth_demand(state, request, tokens)
     return reserved
 

@@ -18,14 +18,14 @@ class F1AdmissionOrder(Invariant):
 
     For each `admit` (of a fresh request, or of one that was rewound and starts anew; a `resume`
     does not count), against every request that is WAITING then with a better order key: (a) it
-    could not have run instead. It could where, just before the event, its KV is resident, so that
-    it needs the slot alone; or it needs no more blocks than the admitted one claims (`need`,
-    without pages shared with running requests; its own need counted without sharing any); or its
-    need is obtainable (free or prefix-only) beside the watermark, while a slot is held, and the
-    growth promised to running requests. Its need is its snapshot where it was offloaded, else all
+    could not have run instead. It could where, just before the event, it needs no more blocks than
+    the admitted one claims (`need`, without pages shared with running requests; its own need
+    counted without sharing any); or its need is obtainable (free or prefix-only) beside the
+    watermark, while a slot is held, and the growth promised to running requests. Its need is all
     its positions (with incremental allocation and preemption: its prompt, and the outputs that it
-    replays). Promised is what running requests may still take up to that same bound and for their
-    next token, none with full reservation. (b) Over its whole life it is passed at most
+    replays); where it keeps its KV, that and its next token, less what it holds on the device.
+    Promised is what running requests may still take up to that same bound and for their next
+    token, none with full reservation. (b) Over its whole life it is passed at most
     max_admission_bypasses times.
     """
 
