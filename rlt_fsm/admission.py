@@ -65,11 +65,7 @@ class Admission:
                 has_preempted |= len(waiting) >= before
             else:
                 left_behind.append(request)
-                free = self._state.pool.obtainable
-                word = "blocks" if room is Room.NONE else "in-flight"
-                self._verdicts.give([request], f"{word} need={demand.total} free={free}")
-                if room is Room.IN_FLIGHT:
-                    self._preemption.hold_victims(request)
+                self._leave_behind(request, demand, room)
                 if room is not Room.NONE or request.kv == "RESIDENT":
                     # It is about to fit, or holds what others may need: nobody worse goes first.
                     self._verdicts.give(scan[i + 1 :], f"behind id={request.spec.request_id}")
@@ -79,6 +75,13 @@ class Admission:
                     behind = f"bypass-limit behind={passed.spec.request_id}"
                     self._verdicts.give(scan[i + 1 :], behind)
                     return
+
+    def _leave_behind(self, request: Request, demand: Demand, room: Room) -> None:
+        word = "blocks" if room is Room.NONE else "in-flight"
+        free = self._state.pool.obtainable
+        self._verdicts.give([request], f"{word} need={demand.total} free={free}")
+        if room is Room.IN_FLIGHT:
+            self._preemption.hold_victims(request)
 
     def _better_victim(self, request: Request, left_behind: list[Request]) -> Request | None:
         """Who waits before a request without having been looked at: it was running until now."""
