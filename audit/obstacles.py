@@ -146,14 +146,15 @@ class Obstacles:
 
     def _need(self, request: RequestState, state: RunState) -> int | None:
         """The blocks that it must find, where that is plain."""
-        if state.cache.incremental_allocation:
+        if state.model is None or request.kv == "RESIDENT":
             return None
-        if request.kv == "OFFLOADED":
-            return request.host_blocks
-        if request.kv == "RESIDENT" or state.model is None:
-            return None
-        positions = request.prompt_len + request.params.max_tokens - 1
-        return -(-positions // state.cache.block_size) * state.model.planes
+        last = request.prompt_len + request.params.max_tokens - 1
+        if request.kv == "OFFLOADED":  # what is on the host, and its next token
+            next_token = request.prefill_tokens
+            if not request.is_replaying:
+                next_token += len(request.outputs)
+            return max(request.host_blocks, _blocks_of(min(next_token, last), state))
+        return None if state.cache.incremental_allocation else _blocks_of(last, state)
 
     # ---- batches -----------------------------------------------------------------------------
 
@@ -250,6 +251,11 @@ class Obstacles:
         row = run.requests.get(event[REF])
         name = f"ref {event[REF]}" if row is None else name_of(row)
         return f"{name} {what} (step {event[STEP]})"
+
+
+def _blocks_of(positions: int, state: RunState) -> int:
+    assert state.model is not None, "asked for only where a model is known"
+    return -(-positions // state.cache.block_size) * state.model.planes
 
 
 def _were(count: int) -> str:
