@@ -129,8 +129,10 @@ class Recorder:
         """Seal the step: extend the digest chain, write its rows, commit if it must be."""
         if self._rows:
             self._seal(ticket)
-            if self._durable_steps or self._has_gathered(GROUP_EVENTS, GROUP_MS):
+            if self._durable_steps:
                 self._commit()
+            else:
+                self._keep_bound()
         self.step += 1
 
     def _seal(self, ticket: int | None) -> None:
@@ -204,6 +206,13 @@ class Recorder:
         if gathered <= 0:
             return False
         return gathered >= events or now_ns() - self._durable_ns >= milliseconds * 1_000_000
+
+    def _keep_bound(self) -> None:
+        """Of steps that have ended no more is left to chance than `group` says."""
+        if self._has_gathered(GROUP_EVENTS, GROUP_MS):
+            self._writer.conclude()
+            if self._has_gathered(GROUP_EVENTS, GROUP_MS):
+                self._commit()
 
     def _commit(self) -> None:
         self._writer.commit()

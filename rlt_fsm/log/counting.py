@@ -86,5 +86,8 @@ class _Writer(LogWriter):
     def commit_soon(self) -> bool:
         return self._writer.commit_soon()
 
+    def conclude(self) -> None:
+        self._writer.conclude()
+
     def end(self, outcome: str, ended_at: str) -> None:
         self._writer.end(outcome, ended_at)

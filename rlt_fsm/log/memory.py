@@ -140,6 +140,9 @@ class _MemoryWriter(LogWriter):
         self.commit()
         return True
 
+    def conclude(self) -> None:
+        self._log.check_open()
+
     def commit(self) -> None:
         self._log.check_open()
         run = self._run

@@ -169,9 +169,12 @@ class LogWriter(Protocol):
         """Begin to make everything written durable, and let the disk do it beside the caller.
 
         False: nothing was begun, since what was begun before goes on, or there is nothing. What
-        goes wrong after this has returned is raised by the next call of `commit`, `commit_soon` or
-        `end`, as `commit` raises it.
+        goes wrong after this has returned is raised by the next call of any of these, as `commit`
+        raises it.
         """
+
+    def conclude(self) -> None:
+        """Wait until what `commit_soon` began is durable."""
 
     def end(self, outcome: str, ended_at: str) -> None:
         """The run is over: store its outcome and commit."""

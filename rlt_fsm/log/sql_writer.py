@@ -100,7 +100,7 @@ class SqlWriter(LogWriter):
 
     def commit(self) -> None:
         """Store all rows kept, or none of them and raise LogUnavailable."""
-        self._conclude()
+        self.conclude()
         if self._rows:
             with self._store.transaction() as connection:
                 self._append(connection)
@@ -110,7 +110,7 @@ class SqlWriter(LogWriter):
         """Append all rows kept, and let the database store them beside the caller."""
         if self._under_way is not None and not self._under_way.stored.done():
             return False
-        self._conclude()
+        self.conclude()
         if not self._rows:
             return False
         stored = self._store.store_soon(self._append)
@@ -121,21 +121,8 @@ class SqlWriter(LogWriter):
         self._rows = _Rows([], [], [], self._rows.last_seq)
         return True
 
-    def end(self, outcome: str, ended_at: str) -> None:
-        """Store all rows kept and the run's end in one transaction."""
-        assert not self._has_ended, "the run has ended"
-        self._conclude()
-        with self._store.transaction() as connection:
-            self._append(connection)
-            with self._told_apart():
-                driver_of(connection).execute(
-                    "INSERT INTO run_end VALUES (?, ?, ?)", (self._run_id, outcome, ended_at)
-                )
-        self._note_stored()
-        self._has_ended = True
-
-    def _conclude(self) -> None:
-        """Wait for the commit that was begun; where it failed, its rows are kept again."""
+    def conclude(self) -> None:
+        """Wait for the commit that was begun; one that failed is raised, its rows are kept again."""
         begun, self._under_way = self._under_way, None
         if begun is None:
             return
@@ -151,6 +138,19 @@ class SqlWriter(LogWriter):
             then.last_seq,
         )
         raise error
+
+    def end(self, outcome: str, ended_at: str) -> None:
+        """Store all rows kept and the run's end in one transaction."""
+        assert not self._has_ended, "the run has ended"
+        self.conclude()
+        with self._store.transaction() as connection:
+            self._append(connection)
+            with self._told_apart():
+                driver_of(connection).execute(
+                    "INSERT INTO run_end VALUES (?, ?, ?)", (self._run_id, outcome, ended_at)
+                )
+        self._note_stored()
+        self._has_ended = True
 
     def _append(self, connection: Connection) -> None:
         driver, rows = driver_of(connection), self._rows
