@@ -122,7 +122,7 @@ class SqlWriter(LogWriter):
         return True
 
     def conclude(self) -> None:
-        """Wait for the commit that was begun; one that failed is raised, its rows are kept again."""
+        """Wait for the commit that was begun; one that failed raises, its rows are kept again."""
         begun, self._under_way = self._under_way, None
         if begun is None:
             return

@@ -39,9 +39,7 @@ EXIT_STOPPED = 4  # the log could not be written
 
 
 class Victim(NamedTuple):
-    """What is served, and by which runner, made in each life anew; and whether commits are left to
-    a thread from the first on, as on a slow disk.
-    """
+    """What is served, by which runner, and whether a thread stores the commits, as on slow disks."""
 
     name: str
     config: EngineConfig
@@ -65,9 +63,7 @@ class Ended(NamedTuple):
 
 
 def sim_victim(seed: int) -> Victim:
-    """The seed's scene on SimRunner; `step` durability in every second, and commits beside the
-    engine in every second of the others.
-    """
+    """The seed's scene on SimRunner; every second with `step`, a quarter with commits beside it."""
     scene = list(SCENES)[seed % len(SCENES)]
     turn = seed // len(SCENES) % 4
     durability = "step" if turn % 2 else "group"
