@@ -212,7 +212,7 @@ def test_an_interrupt_leaves_no_worktree_and_no_process(
          "--workload", str(tmp_path / "endless.json")],
         cwd=repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
-        preexec_fn=_heeding_interrupts,
+        preexec_fn=_heeding_interrupts,  # noqa: PLW1509  # no thread runs here
     )  # fmt: skip
     for _ in range(600):
         if len(list((tmp_path / "tmp").glob("*/*.head.db"))) == 1:

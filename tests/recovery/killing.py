@@ -39,7 +39,7 @@ EXIT_STOPPED = 4  # the log could not be written
 
 
 class Victim(NamedTuple):
-    """What is served, by which runner, and whether a thread stores the commits, as on slow disks."""
+    """What is served, by which runner, and whether a thread stores commits, as on slow disks."""
 
     name: str
     config: EngineConfig
