@@ -5,7 +5,9 @@ launches kernels on a GPU.
 import pytest
 import torch
 from driving import Driver, completions, small_config, tiny_model
+from recovery.scenes import outputs_in
 
+import audit
 import runner.torch_runner
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
@@ -163,15 +165,43 @@ def test_an_engine_with_tickets_in_flight_gets_the_same_outputs(fused, is_async)
     assert outputs(ExecutionConfig(async_scheduling=is_async)) == expected
 
 
-def test_without_memory_for_graphs_the_run_goes_on_and_its_log_says_why(fused, monkeypatch):
-    def capture(_executor, _progress):
-        raise torch.OutOfMemoryError
+def out_of_memory(_executor, _progress):
+    raise torch.OutOfMemoryError
 
+
+def test_without_memory_for_graphs_the_run_goes_on_and_its_log_says_why(fused, monkeypatch):
     fused()
-    monkeypatch.setattr(DeviceExecutor, "capture", capture)
+    monkeypatch.setattr(DeviceExecutor, "capture", out_of_memory)
     config = small_config(cuda_graphs=True)
     with EventLog.memory() as log:
         with Engine(TorchRunner(tiny_model(seed=2)), config, log) as engine:
             assert not engine.config.execution.cuda_graphs
         first = EventRow(*next(iter(log.reader().events(1))))
     assert first.reason == "no-cuda-graphs cause=out-of-memory"
+
+
+def test_a_run_that_had_graphs_is_recovered_without_memory_for_them(fused, monkeypatch):
+    def begun(log):
+        engine = Engine(TorchRunner(tiny_model(seed=2)), small_config(cuda_graphs=True), log)
+        for place, (name, prompt) in enumerate(PROMPTS.items()):
+            params = SamplingParams(max_tokens=5, min_loops=1, exit_threshold=0.7, seed=place)
+            engine.add_request(name, prompt, params)
+        for _ in range(8):
+            engine.step()
+        return engine
+
+    def ended(engine):
+        while engine.has_unfinished_requests():
+            engine.step()
+        engine.close()
+        return outputs_in(engine.log)
+
+    fused()
+    monkeypatch.setattr(DeviceExecutor, "capture", lambda *_: 0)  # its steps are launched singly
+    expected = ended(begun(EventLog.memory()))
+    log = begun(EventLog.memory()).log
+    monkeypatch.setattr(DeviceExecutor, "capture", out_of_memory)
+    assert ended(Engine.recover(log, TorchRunner(tiny_model(seed=2)))) == expected
+    rows = [EventRow(*cells) for cells in log.reader().events(1)]
+    assert "no-cuda-graphs cause=out-of-memory" in {row.reason for row in rows}
+    assert audit.verify(log).verdict == "clean"
