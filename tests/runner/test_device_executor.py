@@ -8,6 +8,7 @@ from driving import Driver, completions, small_config, tiny_model
 from recovery.scenes import outputs_in
 
 import audit
+import runner.prompt_loop
 import runner.torch_runner
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
@@ -99,6 +100,39 @@ def test_prompts_of_several_tiles_are_what_they_are_alone_whatever_padding_is_be
     monkeypatch.setattr(PromptLoop, "run", run_padded)
     assert run() == expected
     assert any(rows < most for rows, most in sizes), "some launches were padded"
+
+
+def served_in_turn(lengths):
+    """One request after the other in one state row, each with blocks and tokens of its own."""
+    generator = torch.Generator().manual_seed(5)
+    config = EngineConfig(
+        scheduler=SchedulerConfig(max_num_seqs=1, max_num_batched_tokens=80, prefill_chunk_size=80),
+        cache=CacheConfig(num_blocks=512, block_size=4),
+    )
+    with Engine(TorchRunner(tiny_model(seed=2)), config) as engine:
+        for place, length in enumerate(lengths):
+            prompt = torch.randint(1, 60, (length,), generator=generator).tolist()
+            engine.add_request(str(place), prompt, SamplingParams(max_tokens=3))
+        while engine.has_unfinished_requests():
+            engine.step()
+        return outputs_in(engine.log)
+
+
+def test_prompts_laid_out_alike_are_sent_once_and_each_gets_its_own_tokens(fused, monkeypatch):
+    lengths = [70, 70, 65, 70]
+    expected = served_in_turn(lengths)
+    assert len({tuple(outputs) for outputs in expected.values()}) == len(lengths)
+    plain, sent = runner.prompt_loop.upload, []
+
+    def upload(array, device):
+        sent.append(array.ndim)
+        return plain(array, device)
+
+    fused()
+    monkeypatch.setattr(runner.prompt_loop, "upload", upload)
+    assert served_in_turn(lengths) == expected
+    whole, planes = [2, 2], [1]  # rows and tiles; one for each further loop of the four
+    assert sent == (whole + planes * 7) + (whole + planes * 3) * 2
 
 
 def test_fused_weights_are_the_models_own_and_survive_a_second_start(fused):
