@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 from recovery.cuts import first_events
 from recovery.scenes import outputs_in
+from told import events
 
 import audit
 from rlt_fsm import CacheConfig, Engine, EngineConfig, EventLog, ExecutionConfig, SamplingParams
 from rlt_fsm.errors import ConfigError
-from rlt_fsm.log.port import EventRow
 from rlt_fsm.record import read_record
 from runner import SimRunner
 from runner.recorded import Redrive
@@ -65,24 +65,22 @@ def broken_off(after, config=GRAPHS):
     return first_events(logged(SimRunner(), config), after)
 
 
-def told(log):
-    """The reasons of the run's own events."""
-    names = {move.move: move.trigger for move in log.reader().moves(1)}
-    rows = [EventRow(*cells) for cells in log.reader().events(1)]
-    return [(names[row.move], row.reason) for row in rows if names[row.move] in {"open", "recover"}]
+def reasons(log):
+    """Of the events that begin a run or go on with it."""
+    own = {"open", "recover"}
+    return [(trigger, row.reason) for trigger, row in events(log) if trigger in own]
 
 
 def test_the_first_event_tells_why_and_the_log_is_clean():
     log = logged(Short())
-    (first, *_), (run,) = log.reader().events(1), log.reader().runs()
-    assert EventRow(*first).reason == REASON
+    (run,) = log.reader().runs()
+    assert reasons(log) == [("open", REASON)]
     assert run.outcome == "drained"
     assert audit.verify(log).verdict == "clean"
 
 
 def test_a_runner_that_does_as_it_was_asked_gives_no_reason():
-    (first, *_) = logged(SimRunner()).reader().events(1)
-    assert EventRow(*first).reason is None
+    assert reasons(logged(SimRunner())) == [("open", None)]
 
 
 def test_a_run_driven_again_tells_the_same():
@@ -99,7 +97,7 @@ def test_a_run_goes_on_slower_and_its_recovery_says_why():
     log = broken_off(12)
     with Engine.recover(log, Slow()) as engine:
         serve(engine)
-    assert told(log) == [("open", None), ("recover", REASON)]
+    assert reasons(log) == [("open", None), ("recover", REASON)]
     assert outputs_in(log) == outputs_in(logged(SimRunner(), GRAPHS))
     assert audit.verify(log).verdict == "clean"
 
@@ -112,8 +110,12 @@ def test_the_config_of_the_run_stays_what_it_was_and_the_next_recovery_asks_for_
         engine.step()
     with Engine.recover(log, Slow()) as engine:
         serve(engine)
-    reasons = [None, REASON, None, REASON]
-    assert told(log) == list(zip(["open", *["recover"] * 3], reasons, strict=True))
+    assert reasons(log) == [
+        ("open", None),
+        ("recover", REASON),
+        ("recover", None),
+        ("recover", REASON),
+    ]
     assert audit.verify(log).verdict == "clean"
 
 
@@ -121,7 +123,7 @@ def test_a_run_without_its_first_event_is_opened_with_the_reason():
     log = broken_off(0)
     with Engine.recover(log, Slow()):
         pass
-    assert told(log) == [("open", REASON)]
+    assert reasons(log) == [("open", REASON)]
     assert audit.verify(log).verdict == "clean"
 
 

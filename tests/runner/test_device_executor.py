@@ -2,20 +2,19 @@
 launches kernels on a GPU.
 """
 
+from functools import partial
+
 import pytest
 import torch
-from driving import Driver, completions, small_config, tiny_model
+from driving import Driver, completions, small_config, take_the_devices_way, tiny_model
 from recovery.scenes import outputs_in
+from told import events
 
 import audit
 import runner.prompt_loop
-import runner.torch_runner
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
-from rlt_fsm.log.port import EventRow
 from runner.device_executor import DeviceExecutor
-from runner.kernels import twins
-from runner.kernels.backend import TritonAttention
 from runner.prompt_loop import PromptLoop
 from runner.torch_runner import TorchRunner
 
@@ -24,16 +23,8 @@ PROMPTS = {"a": [5, 9, 2, 33, 17], "b": [7], "c": [1, 50, 3]}
 
 @pytest.fixture
 def fused(monkeypatch):
-    """Runners that start from here on take the device's way."""
-
-    def create(_name, cache, *, batch_invariant=False):
-        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
-
-    def begin():
-        monkeypatch.setattr(runner.torch_runner, "create_backend", create)
-        monkeypatch.setattr(runner.torch_runner, "resolve_backend", lambda *_: "triton")
-
-    return begin
+    """Runners that start once it was called take the device's way."""
+    return partial(take_the_devices_way, monkeypatch)
 
 
 def served(how, **config):
@@ -210,7 +201,7 @@ def test_without_memory_for_graphs_the_run_goes_on_and_its_log_says_why(fused, m
     with EventLog.memory() as log:
         with Engine(TorchRunner(tiny_model(seed=2)), config, log) as engine:
             assert not engine.config.execution.cuda_graphs
-        first = EventRow(*next(iter(log.reader().events(1))))
+        (_, first), *_ = events(log)
     assert first.reason == "no-cuda-graphs cause=out-of-memory"
 
 
@@ -236,6 +227,6 @@ def test_a_run_that_had_graphs_is_recovered_without_memory_for_them(fused, monke
     log = begun(EventLog.memory()).log
     monkeypatch.setattr(DeviceExecutor, "capture", out_of_memory)
     assert ended(Engine.recover(log, TorchRunner(tiny_model(seed=2)))) == expected
-    rows = [EventRow(*cells) for cells in log.reader().events(1)]
-    assert "no-cuda-graphs cause=out-of-memory" in {row.reason for row in rows}
+    (recover,) = [row for trigger, row in events(log) if trigger == "recover"]
+    assert recover.reason == "no-cuda-graphs cause=out-of-memory"
     assert audit.verify(log).verdict == "clean"
