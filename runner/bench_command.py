@@ -6,7 +6,7 @@ A part of the composition root `cli.py`; what is measured lives in `bench/`.
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -15,9 +15,11 @@ from rlt_fsm.command_output import Status, mistakes_in_one_sentence
 from rlt_fsm.log import EventLog
 from rlt_fsm.progress_line import ProgressLine
 
+from .bench.plan import Plan
 from .simulate_check import Failure
 from .terminal import log_to_stderr
 
+USUAL: Final = Plan()  # what is measured unless options say otherwise
 Judge = Callable[[EventLog], Sequence[Failure]]
 Model = Annotated[str, typer.Option(metavar="NAME", help="ouro-1.4b or tiny; random weights.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda[:N].")]
@@ -54,14 +56,14 @@ def make_bench(judge: Judge) -> Callable[..., None]:
 
     def bench(
         *,
-        model: Model = "ouro-1.4b",
-        device: Device = "auto",
-        arms: Arms = ["eager", "graphed", "full", "adaptive"],  # noqa: B006 (typer copies it)
-        shapes: Shapes = ["512/128", "mixed"],  # noqa: B006 (the same)
-        widths: Widths = [1, 32, 128],  # noqa: B006 (the same)
-        repeats: Repeats = 3,
-        requests: Requests = 4,
-        in_flight: InFlight = 6,
+        model: Model = USUAL.model,
+        device: Device = USUAL.device,
+        arms: Arms = list(USUAL.arms),  # noqa: B006 (typer copies it)
+        shapes: Shapes = list(USUAL.shapes),  # noqa: B006 (the same)
+        widths: Widths = list(USUAL.widths),  # noqa: B006 (the same)
+        repeats: Repeats = USUAL.repeats,
+        requests: Requests = USUAL.requests,
+        in_flight: InFlight = USUAL.in_flight,
         no_steps: NoSteps = False,
         out: Out = None,
         json: Json = False,
@@ -77,7 +79,7 @@ def make_bench(judge: Judge) -> Callable[..., None]:
         log_to_stderr("warning")
         status = ProgressLine()
         with mistakes_in_one_sentence():
-            from .bench.arms import Plan, run_plan  # noqa: PLC0415  # torch loads only here
+            from .bench.arms import run_plan  # noqa: PLC0415  # torch loads only here
             from .bench.tables import as_text  # noqa: PLC0415  # the same
 
             plan = Plan(

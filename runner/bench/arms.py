@@ -16,11 +16,13 @@ from rlt_fsm.errors import ConfigError
 from rlt_fsm.progress_line import Pace
 from rlt_fsm.version import engine_version, revision
 from runner.loading import LoadedModel, resolve_device
+from runner.on_device import chosen
 
 from .dense import run_dense
 from .jobs import LAWS, OURO_1_4B, SHAPES, TINY, make_jobs, random_model
+from .plan import Plan
 from .roofline import Roofline, copy_bandwidth, roofline_of
-from .serving import IN_FLIGHT, Judge, Served, arm_config, serve
+from .serving import Judge, Served, arm_config, serve
 from .steps import time_steps
 
 
@@ -111,20 +113,6 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
 Keep = Callable[[BenchResult], None]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure. `requests`: so many per slot; `in_flight`: tickets, asynchronously."""
-
-    model: str = "ouro-1.4b"
-    device: str = "auto"
-    arms: tuple[str, ...] = ("eager", "graphed", "full", "adaptive")
-    shapes: tuple[str, ...] = ("512/128", "mixed")
-    widths: tuple[int, ...] = (1, 32, 128)
-    repeats: int = 3
-    requests: int = 4
-    in_flight: int = IN_FLIGHT
-    steps: bool = True
-
-
 def check(plan: Plan) -> None:
     """Refuse a plan that names what there is not.
 
@@ -152,9 +140,16 @@ def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
     """
     check(plan)
     device = resolve_device(plan.device)
-    is_cuda = device.type == "cuda"
-    if not is_cuda and "graphed" in plan.arms:
+    if device.type != "cuda" and "graphed" in plan.arms:
         raise ConfigError("--arm graphed needs a CUDA device: name other arms")
+    with chosen(device):  # graphs and events are those of the thread's current device
+        return _measured(plan, device, judge, tell, keep)
+
+
+def _measured(
+    plan: Plan, device: torch.device, judge: Judge, tell: Tell, keep: Keep
+) -> BenchResult:
+    is_cuda = device.type == "cuda"
     loaded = random_model(MODELS[plan.model], plan.model, device)
     bandwidth = copy_bandwidth(device) if is_cuda else None
     roofline = None

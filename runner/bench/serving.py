@@ -29,12 +29,12 @@ from runner.torch_runner import TorchRunner
 
 from .device_time import WatchedRunner
 from .jobs import Job
+from .plan import IN_FLIGHT
 
 PROMPT_WORKS: Final = frozenset(
     {WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT}
 )
 PREFILL_TOKENS: Final = 2048
-IN_FLIGHT: Final = 6  # a tick of the device is a loop, a coda and a prelude: two ticks
 Judge = Callable[[EventLog], Sequence[Failure]]
 
 

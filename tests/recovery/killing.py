@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import sqlalchemy
 from recovery.scenes import SCENES, Outputs, Wanted, config_of, outputs_in, serve, sim, wanted
+from told import triggers
 
 import audit
 from rlt_fsm import Engine, EventLog, Runner
@@ -286,8 +287,7 @@ def _recoveries_in(path: Path) -> int:
     if not _runs_in(path):
         return 0
     with EventLog.open(path) as log:
-        names = {move.move: move.trigger for move in log.reader().moves(1)}
-        return sum(names[event[5]] == "recover" for event in log.reader().events(1))
+        return triggers(log).count("recover")
 
 
 def _still_begins_with(path: Path, before: bytes) -> bytes:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from told import triggers
 
 import audit
 from rlt_fsm import Engine, EventLog
@@ -53,8 +54,7 @@ def test_with_durability_step_a_plan_is_in_the_log_before_it_is_computed(tmp_pat
     ended, last, survived = killed(path, "step", "in-batch", steps=5)
     assert survived == last > ended
     with EventLog.open_for_reading(path) as log:
-        names = {move.move: move.trigger for move in log.reader().moves(1)}
-        assert [names[event[5]] for event in log.reader().events(1)][-1] == "submit_batch"
+        assert triggers(log)[-1] == "submit_batch"
 
 
 @pytest.mark.parametrize("steps", [3, 141])
