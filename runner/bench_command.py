@@ -47,6 +47,13 @@ InFlight = Annotated[
     int, typer.Option(metavar="N", help="Tickets in flight (execution.max_in_flight).")
 ]
 NoSteps = Annotated[bool, typer.Option("--no-steps", help="Do not time single decode steps.")]
+Seconds = Annotated[
+    float | None, typer.Option(metavar="S", min=0, help="Begin no further run after so long.")
+]
+LogIn = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Where logs are written, to compare disks: /dev/shm, say."),
+]
 Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write the figures here, as JSON.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -65,6 +72,8 @@ def make_bench(judge: Judge) -> Callable[..., None]:
         requests: Requests = USUAL.requests,
         in_flight: InFlight = USUAL.in_flight,
         no_steps: NoSteps = False,
+        seconds: Seconds = None,
+        log_in: LogIn = None,
         out: Out = None,
         json: Json = False,
     ) -> None:
@@ -92,6 +101,8 @@ def make_bench(judge: Judge) -> Callable[..., None]:
                 requests=requests,
                 in_flight=in_flight,
                 steps=not no_steps,
+                seconds=seconds,
+                log_in=log_in,
             )
             result = run_plan(plan, judge, status.show, partial(_keep, out))
             status.clear()

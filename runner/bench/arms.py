@@ -2,6 +2,7 @@
 
 import platform
 import tempfile
+import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -92,6 +93,7 @@ class ArmLine(msgspec.Struct, frozen=True, kw_only=True):
     mean_context: float | None = None
     prompt_seconds: float | None = None
     idle_share: float | None = None
+    log_seconds: float | None = None
     steps: int | None = None
     problems: tuple[str, ...] = ()
 
@@ -117,7 +119,7 @@ def check(plan: Plan) -> None:
     """Refuse a plan that names what there is not.
 
     Raises:
-        ConfigError: an arm or a shape of no such name, or a number below 1.
+        ConfigError: an arm, a shape or a folder of no such name, or a number below 1.
     """
     for option, given, known in (
         ("arm", plan.arms, ARMS),
@@ -129,6 +131,8 @@ def check(plan: Plan) -> None:
                 raise ConfigError(f"--{option} {name}: must be one of {', '.join(known)}")
     if min((plan.repeats, plan.requests, plan.in_flight, *plan.widths)) < 1:
         raise ConfigError("--width, --repeats, --requests and --in-flight must be at least 1")
+    if plan.log_in is not None and not Path(plan.log_in).is_dir():
+        raise ConfigError(f"--log-in {plan.log_in}: there is no such folder")
 
 
 def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
@@ -171,7 +175,10 @@ def _measured(
         keep(result)
     runs = list(product(range(plan.repeats), plan.shapes, plan.widths, plan.arms))
     pace = Pace()
+    began = time.monotonic()
     for done, (repeat, shape, width, arm) in enumerate(runs):
+        if plan.seconds is not None and time.monotonic() - began >= plan.seconds:
+            break
         pace.note(done, len(runs))
         place = f"run {done + 1} of {len(runs)}: repeat {repeat + 1}, {shape}, width {width}"
         tell(f"{place}, {arm}{pace.text()}")
@@ -238,7 +245,7 @@ def _arm(
         in_step=how.in_step,
         in_flight=plan.in_flight,
     )
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=plan.log_in) as folder:
         db = Path(folder) / "bench.db" if how.has_log else None
         served = serve(loaded, jobs, config, db, judge)
     return _served_line(own, served, roofline)
@@ -259,6 +266,7 @@ def _served_line(own: ArmLine, served: Served, roofline: Roofline | None) -> Arm
         mean_context=served.mean_context,
         prompt_seconds=served.steady_prompt_seconds,
         idle_share=served.idle_share,
+        log_seconds=served.log_seconds,
         steps=served.steps,
         problems=served.problems,
     )

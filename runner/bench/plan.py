@@ -8,7 +8,9 @@ IN_FLIGHT: Final = 6  # a tick of the device is a loop, a coda and a prelude: tw
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure. `requests`: so many per slot; `in_flight`: tickets, asynchronously."""
+    """What to measure. `requests`: so many per slot; `in_flight`: tickets, asynchronously;
+    `seconds`: no further run begins after so long; `log_in`: the folder that logs are written to.
+    """
 
     model: str = "ouro-1.4b"
     device: str = "auto"
@@ -19,3 +21,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 4
     in_flight: int = IN_FLIGHT
     steps: bool = True
+    seconds: float | None = None
+    log_in: str | None = None
