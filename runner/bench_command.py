@@ -85,32 +85,36 @@ def make_bench(judge: Judge) -> Callable[..., None]:
 
         Example: rlt-fsm bench --model tiny --shape tiny --arm full --width 4 --repeats 1
         """
-        log_to_stderr("warning")
-        status = ProgressLine()
-        with mistakes_in_one_sentence():
-            from .bench.arms import run_plan  # noqa: PLC0415  # torch loads only here
-            from .bench.tables import as_text  # noqa: PLC0415  # the same
-
-            plan = Plan(
-                model=model,
-                device=device,
-                arms=tuple(arms),
-                shapes=tuple(shapes),
-                widths=tuple(widths),
-                repeats=repeats,
-                requests=requests,
-                in_flight=in_flight,
-                steps=not no_steps,
-                seconds=seconds,
-                log_in=log_in,
-            )
-            result = run_plan(plan, judge, status.show, partial(_keep, out))
-            status.clear()
-        typer.echo(_as_json(result) if json else as_text(result))
-        has_failed = any(line.problems for line in result.arms)
-        raise typer.Exit(Status.NO if has_failed else Status.WELL)
+        plan = Plan(
+            model=model,
+            device=device,
+            arms=tuple(arms),
+            shapes=tuple(shapes),
+            widths=tuple(widths),
+            repeats=repeats,
+            requests=requests,
+            in_flight=in_flight,
+            steps=not no_steps,
+            seconds=seconds,
+            log_in=log_in,
+        )
+        _measure(plan, judge, out, as_json=json)
 
     return bench
+
+
+def _measure(plan: Plan, judge: Judge, out: str | None, *, as_json: bool) -> None:
+    log_to_stderr("warning")
+    status = ProgressLine()
+    with mistakes_in_one_sentence():
+        from .bench.arms import run_plan  # noqa: PLC0415  # torch loads only here
+        from .bench.tables import as_text  # noqa: PLC0415  # the same
+
+        result = run_plan(plan, judge, status.show, partial(_keep, out))
+        status.clear()
+    typer.echo(_as_json(result) if as_json else as_text(result))
+    has_failed = any(line.problems for line in result.arms)
+    raise typer.Exit(Status.NO if has_failed else Status.WELL)
 
 
 def _as_json(result: msgspec.Struct) -> str:
