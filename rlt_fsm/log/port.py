@@ -178,6 +178,7 @@ class LogWriter(Protocol):
 
     def conclude(self) -> None:
         """Wait until what `commit_soon` began is durable."""
+        return None
 
     def end(self, outcome: str, ended_at: str) -> None:
         """The run is over: store its outcome and commit."""
