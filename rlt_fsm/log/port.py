@@ -178,7 +178,7 @@ class LogWriter(Protocol):
 
     def conclude(self) -> None:
         """Wait until what `commit_soon` began is durable."""
-        return  # noqa: PLR1711  # an empty body would make it abstract
+        return  # an empty body would make it abstract
 
     def end(self, outcome: str, ended_at: str) -> None:
         """The run is over: store its outcome and commit."""
