@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
             size = bench_engine.QUICK if options.quick else bench_engine.Size()
             blocks |= bench_engine.tables(folder, size)
         if "verify" in parts:
-            small = {"rows": 4, "outputs": 4, "repeats": 1} if options.quick else {}
+            small = {"row_outputs": 512, "repeats": 1} if options.quick else {}
             blocks |= bench_verify.tables(folder, **small)
         if "demo" in parts:
             small = {"prompts": 4, "repeats": 1} if options.quick else {}

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.batch import Batch, BatchResult
-from rlt_fsm.config import CacheConfig, SchedulerConfig
 from rlt_fsm.log.port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
+from rlt_fsm.config import CacheConfig, ExecutionConfig, SchedulerConfig
 from runner.sim import SimRunner
 
 PROMPT_TOKENS = 8
@@ -96,11 +96,19 @@ class Timing(NamedTuple):
 
 
 def run(
-    log: EventLog, *, rows: int, outputs: int, requests: int | None = None, verdicts: bool = True
+    log: EventLog,
+    *,
+    rows: int,
+    outputs: int,
+    requests: int | None = None,
+    verdicts: bool = True,
+    is_async: bool = False,
+    exit_threshold: float = 1.0,
 ) -> Timing:
-    """`requests` requests (default: one for each of `rows` slots) in lockstep at full depth.
+    """`requests` requests (default: one for each of `rows` slots) in lockstep at full depth; below
+    a threshold of 1 each leaves its loops on its own.
 
-    An output takes a prelude, DEPTHS loops and a coda: six row-steps.
+    An output at full depth takes a prelude, DEPTHS loops and a coda: six row-steps.
     """
     requests = rows if requests is None else requests
     capacity = PROMPT_TOKENS + outputs
@@ -109,22 +117,22 @@ def run(
         cache=CacheConfig(
             num_blocks=-(-capacity // BLOCK_SIZE) * DEPTHS * rows, block_size=BLOCK_SIZE
         ),
+        execution=ExecutionConfig(async_scheduling=is_async),
     )
     runner = TimedRunner(depths=DEPTHS, max_model_len=capacity, check=False)
-    params = SamplingParams(max_tokens=outputs)
     prompt = list(range(1, PROMPT_TOKENS + 1))
     row_steps = batches = 0
     started, cpu_started = time.perf_counter(), time.process_time()
     engine = Engine(runner, config, log, verdicts=verdicts)
     for number in range(requests):
+        params = SamplingParams(max_tokens=outputs, exit_threshold=exit_threshold, seed=number)
         engine.add_request(str(number), prompt, params)
     while engine.has_unfinished_requests():
         engine.step()
         schedule = engine.last_schedule
-        assert schedule is not None
-        assert schedule.batch is not None
-        row_steps += len(schedule.batch.rows)
-        batches += 1
+        if schedule is not None and schedule.batch is not None:  # else it waits for results
+            row_steps += len(schedule.batch.rows)
+            batches += 1
     engine.close()
     cpu_seconds = time.process_time() - cpu_started - runner.cpu_seconds
     seconds = time.perf_counter() - started
