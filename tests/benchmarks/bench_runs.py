@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.batch import Batch, BatchResult
-from rlt_fsm.log.port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
 from rlt_fsm.config import CacheConfig, ExecutionConfig, SchedulerConfig
+from rlt_fsm.log.port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
 from runner.sim import SimRunner
 
 PROMPT_TOKENS = 8
