@@ -71,12 +71,12 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
         model, config = runner.start(broken.config)
         _require_the_same(broken, model, config, runner.fallback)
         number = broken.info.run_id
+        writer = log.continue_run(number)  # it waits for a commit that is still under way
         if not broken.info.last_seq:
             state, tail = EngineState(broken.config, broken.model), None
         else:
             state = fold(log, number)
             tail = _tail_of(log, number, state)
-        writer = log.continue_run(number)
         return Crashed(log, state, writer, tail, log is not db, runner.fallback)
     except BaseException:
         runner.close()

@@ -7,12 +7,14 @@ needs the interpreter's lock for microseconds only; where it is fast a thread co
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection, RootTransaction
 
+from .beside import Beside
 from .sql_driver import driver_of
 from .sql_errors import translated
 from .wal import WalKeeper
@@ -28,7 +30,7 @@ class Transactions:
         self._connection = connection
         self._name = name
         self._wal = wal
-        self._thread: ThreadPoolExecutor | None = None  # from the first COMMIT beside somebody
+        self._beside = Beside("rlt-log-commit")
         self._under_way: Future[None] | None = None
         self._slow_in_a_row = 0
 
@@ -61,9 +63,7 @@ class Transactions:
             is_slow = time.perf_counter() - began >= SLOW_COMMIT_S
             self._slow_in_a_row = self._slow_in_a_row + 1 if is_slow else 0
             return None
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="rlt-log-commit")
-        self._under_way = self._thread.submit(self._store, transaction)
+        self._under_way = self._beside.do(partial(self._store, transaction))
         return self._under_way
 
     def _store(self, transaction: RootTransaction) -> None:
@@ -85,5 +85,4 @@ class Transactions:
     def close(self) -> None:
         """Store what is under way; begin nothing more."""
         self._wait()
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._beside.close()

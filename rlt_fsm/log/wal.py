@@ -10,7 +10,7 @@ warning names the size.
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from rlt_fsm import oplog
 
+from .beside import Beside
 from .sql_driver import driver_of
 
 MIB: Final = 1 << 20
@@ -62,7 +63,7 @@ class WalKeeper:
         self._wal = path.with_name(f"{path.name}-wal")
         self._name = name
         self._busy_timeout_ms = busy_timeout_ms
-        self._thread: ThreadPoolExecutor | None = None  # from the first copy on
+        self._beside = Beside("rlt-log-copy")
         self._copying: Future[None] | None = None
         self._copy_again_at = COPY_BYTES
         self._reset_again_at = RESET_BYTES
@@ -86,8 +87,7 @@ class WalKeeper:
 
     def close(self) -> None:
         """End what is going on beside the caller."""
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._beside.close()
 
     @property
     def _is_copying(self) -> bool:
@@ -102,10 +102,8 @@ class WalKeeper:
     # ---- copying -----------------------------------------------------------------------------
 
     def _copy_beside(self, size: int) -> None:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="rlt-log-copy")
         self._copy_again_at = size + KEPT_BYTES
-        self._copying = self._thread.submit(self._copy)
+        self._copying = self._beside.do(self._copy)
 
     def _copy(self) -> None:
         """Copy what is committed, and what is committed meanwhile; in no one's way."""
