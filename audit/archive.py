@@ -70,7 +70,7 @@ def archive(
     with open_log(path) as log:
         number = log.newest() if run is None else run
         reading = log.run(number, from_checkpoint=True)
-        last, kept = _verified(log, reading, before_step, progress)
+        last, kept, has_recovery = _verified(log, reading, before_step, progress)
         assert last.row is not None, "a verified step is sealed"
         checkpoint = Checkpoint(
             run_id=number,
@@ -81,7 +81,7 @@ def archive(
             audit=kept,
             archive="no file any more" if target is None else target.name,
         )
-    move_prefix(path, target, checkpoint)
+    move_prefix(path, target, checkpoint, has_recovery=has_recovery)
     return Archived(
         run_id=number,
         archive=None if target is None else str(target),
@@ -94,15 +94,18 @@ def archive(
 
 def _verified(
     log: Log, run: RunLog, before_step: int, progress: Progress | None
-) -> tuple[Step, str]:
-    """The last step before `before_step`, and what a pass has in hand after it."""
-    passing, last = Pass(run, progress), None
+) -> tuple[Step, str, bool]:
+    """The last step before `before_step`, what a pass has in hand after it, and whether any of
+    those steps is a recovery.
+    """
+    passing, last, has_recovery = Pass(run, progress), None, False
     place = f"{log.name}: run {run.info.run_id}"
     for step in whole_run(run):
         if step.number >= before_step and step.row is not None:
             break
         passing.take(step)
         last = step
+        has_recovery |= step.is_recovery
     else:
         raise LogError(f"{place} has no step {before_step} that has ended: take an earlier one")
     if last is None:
@@ -114,4 +117,4 @@ def _verified(
     kept = passing.keep() if last.row is not None else None
     if kept is None:
         raise LogError(f"{place} cannot be cut before step {before_step}: take one nearby")
-    return last, kept
+    return last, kept, has_recovery

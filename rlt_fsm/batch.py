@@ -100,7 +100,8 @@ class Runner(Protocol):
     """Computes batches. The engine decides; a runner never does.
 
     `fallback`, once started: why something that the config asked for is done in another way, a
-    code, then key=value; None where nothing is.
+    code, then key=value; None where nothing is. What is done so decides how fast results come,
+    never which.
     """
 
     fallback: str | None

@@ -121,8 +121,8 @@ def _payload(fact: Fact, names: Mapping[int, str]) -> Payload:
             return None, reason, None
         case BatchCompleted() | BatchRetired():
             return None, None, None
-        case RunRecovered(evicted):
-            return None, None, {"evict": evicted} if evicted else None
+        case RunRecovered(evicted, reason):
+            return None, reason, {"evict": evicted} if evicted else None
         case RunOpened(config, model, reason):
             return None, reason, {"config": config, "model": _model_without_name(model)}
         case RunClosed(outcome):
@@ -240,6 +240,6 @@ def _decode_run_or_ticket(trigger: str, extra: dict[str, Any], reason: str | Non
         case "close":
             return RunClosed(Outcome(extra["outcome"]))
         case "recover":
-            return RunRecovered(tuple(extra.get("evict", ())))
+            return RunRecovered(tuple(extra.get("evict", ())), reason)
         case _:
             raise ValueError(f"this version has no fact for {trigger!r}")

@@ -43,10 +43,13 @@ class RunClosed(_Fact, frozen=True, gc=False):
 
 
 class RunRecovered(_Fact, frozen=True, gc=False):
-    """A crashed run goes on from here. `evicted`: pages of the prefix cache, which is lost."""
+    """A crashed run goes on from here. `evicted`: pages of the prefix cache, which is lost.
+    `reason`: why the runner does something otherwise than the run's config has it.
+    """
 
     trigger = "recover"
     evicted: BlockIds = ()
+    reason: str | None = None
 
 
 # ---- a request's life ------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 A step's rows are kept until the step ends, because its digest covers them all; they may be written
 and committed earlier. `group` durability commits while the device computes: groups small enough to
-be stored within a loop. It commits at the end of a step where more has gathered than a crash may
-cost, GROUP_EVENTS events or GROUP_MS milliseconds, and always when `commit` is called.
+be stored within a loop, and the disk is left to work beside the engine. It waits for the disk at
+the end of a step where more has gathered than a crash may cost, GROUP_EVENTS events or GROUP_MS
+milliseconds, and always when `commit` is called.
 """
 
 from typing import NamedTuple
@@ -42,6 +43,13 @@ class Tail(NamedTuple):
     t_ns: int
 
 
+class _Begun(NamedTuple):
+    """A commit that was begun: the last event in it, and when."""
+
+    seq: int
+    ns: int
+
+
 class Recorder:
     """Turns facts into state and rows."""
 
@@ -60,8 +68,9 @@ class Recorder:
         self._names: dict[int, str] = {}  # ref → id#gen, for live requests and this step's others
         self._gone: list[int] = []
         self._digest = bytes(32)
-        self._uncommitted = 0
-        self._committed_ns = self._started_ns
+        self._flushed_seq = 0  # the last event that the writer has
+        self._begun = _Begun(0, self._started_ns)
+        self._durable_ns = self._started_ns  # what the writer had by then is durable
 
     # ---- recording ---------------------------------------------------------------------------
 
@@ -112,14 +121,18 @@ class Recorder:
     def commit_gathered(self) -> None:
         """Called while a batch is computed: commit what has gathered of steps that ended."""
         if self._has_gathered(GATHERED_EVENTS, GATHERED_MS):
-            self._commit()
+            begun = _Begun(self._flushed_seq, now_ns())
+            if self._writer.commit_soon():
+                self._begun = begun
 
     def end_step(self, ticket: int | None) -> None:
         """Seal the step: extend the digest chain, write its rows, commit if it must be."""
         if self._rows:
             self._seal(ticket)
-            if self._durable_steps or self._has_gathered(GROUP_EVENTS, GROUP_MS):
+            if self._durable_steps:
                 self._commit()
+            else:
+                self._keep_bound()
         self.step += 1
 
     def _seal(self, ticket: int | None) -> None:
@@ -178,18 +191,29 @@ class Recorder:
         if rows or steps:
             self._writer.write(rows, self._requests, steps)
             self._written += len(rows)
-            self._uncommitted += len(rows)
+            if rows:
+                self._flushed_seq = rows[-1][0]
             self._requests = []
 
     def _has_gathered(self, events: int, milliseconds: int) -> bool:
         """Whether so much is written and not durable, which it shall become."""
-        if not self._durable_groups or not self._uncommitted:
+        if not self._durable_groups:
             return False
-        return (
-            self._uncommitted >= events or now_ns() - self._committed_ns >= milliseconds * 1_000_000
-        )
+        durable_seq = self._writer.durable_seq
+        if durable_seq >= self._begun.seq:
+            self._durable_ns = max(self._durable_ns, self._begun.ns)
+        gathered = self._flushed_seq - durable_seq
+        if gathered <= 0:
+            return False
+        return gathered >= events or now_ns() - self._durable_ns >= milliseconds * 1_000_000
+
+    def _keep_bound(self) -> None:
+        """Of steps that have ended no more is left to chance than `group` says."""
+        if self._has_gathered(GROUP_EVENTS, GROUP_MS):
+            self._writer.conclude()
+            if self._has_gathered(GROUP_EVENTS, GROUP_MS):
+                self._commit()
 
     def _commit(self) -> None:
         self._writer.commit()
-        self._uncommitted = 0
-        self._committed_ns = now_ns()
+        self._durable_ns = now_ns()

@@ -29,6 +29,11 @@ from .states import FinishReason
 RECOVERED = "recovered"  # why a request is rewound
 CRASHED = "crashed"  # why a batch failed
 
+_Fields = frozenset[str]
+_MAY_DIFFER: _Fields = frozenset({"model.name"})  # it may be a path
+# What decides no result but only how fast it comes: a runner that says why may do without.
+_SPEED_ALONE: _Fields = frozenset({"config.execution.cuda_graphs"})
+
 
 class Crashed(NamedTuple):
     """A run at its last commit, and what goes on writing it; `tail` None: nothing was stored."""
@@ -38,6 +43,7 @@ class Crashed(NamedTuple):
     writer: LogWriter
     tail: Tail | None
     owns_log: bool  # it was opened here
+    fallback: str | None  # why the runner does something otherwise than the config has it
 
 
 class _Broken(NamedTuple):
@@ -62,14 +68,16 @@ def take_up(db: EventLog | str | PathLike[str], runner: Runner, run: int | None)
     log = db if isinstance(db, EventLog) else _existing(db)
     try:
         broken = _broken_run(log, run)
-        _require_the_same(broken, *runner.start(broken.config))
+        model, config = runner.start(broken.config)
+        _require_the_same(broken, model, config, runner.fallback)
         number = broken.info.run_id
+        writer = log.continue_run(number)  # it waits for a commit that is still under way
         if not broken.info.last_seq:
             state, tail = EngineState(broken.config, broken.model), None
         else:
             state = fold(log, number)
             tail = _tail_of(log, number, state)
-        return Crashed(log, state, log.continue_run(number), tail, log is not db)
+        return Crashed(log, state, writer, tail, log is not db, runner.fallback)
     except BaseException:
         runner.close()
         if log is not db:
@@ -111,16 +119,20 @@ def _broken_run(log: EventLog, run: int | None) -> _Broken:
         ) from error
 
 
-def _require_the_same(broken: _Broken, model: ModelFacts, config: EngineConfig) -> None:
-    """Refuse a runner that could not have computed the run; a model's name may be a path, and is
-    not compared.
+def _require_the_same(
+    broken: _Broken, model: ModelFacts, config: EngineConfig, fallback: str | None
+) -> None:
+    """Refuse a runner that could not have computed the run, or is slower and does not say why.
 
     Raises:
         ConfigError: the first field in which the runner differs.
     """
+    passed_over = _MAY_DIFFER if fallback is None else _MAY_DIFFER | _SPEED_ALONE
     pairs = (("model", broken.model, model), ("config", broken.config, config))
     for part, recorded, now in pairs:
-        place = _first_difference(msgspec.to_builtins(recorded), msgspec.to_builtins(now), part)
+        place = _first_difference(
+            msgspec.to_builtins(recorded), msgspec.to_builtins(now), part, passed_over
+        )
         if place is not None:
             raise ConfigError(
                 f"{place[0]}={place[2]!r} of this runner, {place[1]!r} of run "
@@ -129,13 +141,13 @@ def _require_the_same(broken: _Broken, model: ModelFacts, config: EngineConfig) 
 
 
 def _first_difference(
-    recorded: object, now: object, place: str
+    recorded: object, now: object, place: str, passed_over: _Fields
 ) -> tuple[str, object, object] | None:
     if isinstance(recorded, dict) and isinstance(now, dict):
         inner = (
-            _first_difference(value, now.get(key), f"{place}.{key}")
+            _first_difference(value, now.get(key), f"{place}.{key}", passed_over)
             for key, value in recorded.items()
-            if (place, key) != ("model", "name")
+            if f"{place}.{key}" not in passed_over
         )
         return next((found for found in inner if found is not None), None)
     return None if recorded == now else (place, recorded, now)
@@ -179,17 +191,17 @@ def record(crashed: Crashed, recorder: Recorder) -> None:
     """Record, as one commit, what the crash cost; or the run's beginning, where it had none yet."""
     state = crashed.state
     if crashed.tail is None:
-        recorder.record(RunOpened(state.config, state.model))
+        recorder.record(RunOpened(state.config, state.model, crashed.fallback))
     else:
         recorder.take_up(crashed.tail)
-        _record_losses(state, recorder)
+        _record_losses(state, recorder, crashed.fallback)
     recorder.commit()
 
 
-def _record_losses(state: EngineState, recorder: Recorder) -> None:
+def _record_losses(state: EngineState, recorder: Recorder, fallback: str | None) -> None:
     """A step of its own: who lost what, which batches never come, who had ended anyway."""
     pages = list(state.prefixes.oldest_first())
-    recovered = recorder.record(RunRecovered(plane_major(pages, state.planes)))
+    recovered = recorder.record(RunRecovered(plane_major(pages, state.planes), fallback))
     ending = _ending(state)
     for request in list(state.by_ref.values()):
         is_live = request.finish_reason is None and request not in ending

@@ -6,7 +6,7 @@ A part of the composition root `cli.py`; what is measured lives in `bench/`.
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -15,9 +15,11 @@ from rlt_fsm.command_output import Status, mistakes_in_one_sentence
 from rlt_fsm.log import EventLog
 from rlt_fsm.progress_line import ProgressLine
 
+from .bench.plan import Plan
 from .simulate_check import Failure
 from .terminal import log_to_stderr
 
+USUAL: Final = Plan()  # what is measured unless options say otherwise
 Judge = Callable[[EventLog], Sequence[Failure]]
 Model = Annotated[str, typer.Option(metavar="NAME", help="ouro-1.4b or tiny; random weights.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda[:N].")]
@@ -45,6 +47,13 @@ InFlight = Annotated[
     int, typer.Option(metavar="N", help="Tickets in flight (execution.max_in_flight).")
 ]
 NoSteps = Annotated[bool, typer.Option("--no-steps", help="Do not time single decode steps.")]
+Seconds = Annotated[
+    float | None, typer.Option(metavar="S", min=0, help="Begin no further run after so long.")
+]
+LogIn = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Where logs are written, to compare disks: /dev/shm, say."),
+]
 Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write the figures here, as JSON.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -54,15 +63,17 @@ def make_bench(judge: Judge) -> Callable[..., None]:
 
     def bench(
         *,
-        model: Model = "ouro-1.4b",
-        device: Device = "auto",
-        arms: Arms = ["eager", "graphed", "full", "adaptive"],  # noqa: B006 (typer copies it)
-        shapes: Shapes = ["512/128", "mixed"],  # noqa: B006 (the same)
-        widths: Widths = [1, 32, 128],  # noqa: B006 (the same)
-        repeats: Repeats = 3,
-        requests: Requests = 4,
-        in_flight: InFlight = 6,
+        model: Model = USUAL.model,
+        device: Device = USUAL.device,
+        arms: Arms = list(USUAL.arms),  # noqa: B006 (typer copies it)
+        shapes: Shapes = list(USUAL.shapes),  # noqa: B006 (the same)
+        widths: Widths = list(USUAL.widths),  # noqa: B006 (the same)
+        repeats: Repeats = USUAL.repeats,
+        requests: Requests = USUAL.requests,
+        in_flight: InFlight = USUAL.in_flight,
         no_steps: NoSteps = False,
+        seconds: Seconds = None,
+        log_in: LogIn = None,
         out: Out = None,
         json: Json = False,
     ) -> None:
@@ -74,30 +85,36 @@ def make_bench(judge: Judge) -> Callable[..., None]:
 
         Example: rlt-fsm bench --model tiny --shape tiny --arm full --width 4 --repeats 1
         """
-        log_to_stderr("warning")
-        status = ProgressLine()
-        with mistakes_in_one_sentence():
-            from .bench.arms import Plan, run_plan  # noqa: PLC0415  # torch loads only here
-            from .bench.tables import as_text  # noqa: PLC0415  # the same
-
-            plan = Plan(
-                model=model,
-                device=device,
-                arms=tuple(arms),
-                shapes=tuple(shapes),
-                widths=tuple(widths),
-                repeats=repeats,
-                requests=requests,
-                in_flight=in_flight,
-                steps=not no_steps,
-            )
-            result = run_plan(plan, judge, status.show, partial(_keep, out))
-            status.clear()
-        typer.echo(_as_json(result) if json else as_text(result))
-        has_failed = any(line.problems for line in result.arms)
-        raise typer.Exit(Status.NO if has_failed else Status.WELL)
+        plan = Plan(
+            model=model,
+            device=device,
+            arms=tuple(arms),
+            shapes=tuple(shapes),
+            widths=tuple(widths),
+            repeats=repeats,
+            requests=requests,
+            in_flight=in_flight,
+            steps=not no_steps,
+            seconds=seconds,
+            log_in=log_in,
+        )
+        _measure(plan, judge, out, as_json=json)
 
     return bench
+
+
+def _measure(plan: Plan, judge: Judge, out: str | None, *, as_json: bool) -> None:
+    log_to_stderr("warning")
+    status = ProgressLine()
+    with mistakes_in_one_sentence():
+        from .bench.arms import run_plan  # noqa: PLC0415  # torch loads only here
+        from .bench.tables import as_text  # noqa: PLC0415  # the same
+
+        result = run_plan(plan, judge, status.show, partial(_keep, out))
+        status.clear()
+    typer.echo(_as_json(result) if as_json else as_text(result))
+    has_failed = any(line.problems for line in result.arms)
+    raise typer.Exit(Status.NO if has_failed else Status.WELL)
 
 
 def _as_json(result: msgspec.Struct) -> str:

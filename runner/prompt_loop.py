@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .fused import FusedLoop
@@ -17,6 +18,7 @@ from .kernels.paging import TILE_ROWS, PagedRows, Tiles
 from .kernels.tables import upload
 from .kv_cache import KVCache, Span
 
+_Layout = tuple[int, list[tuple[int, int, int]]]  # rows; state row, start and end of each span
 _MOST_ENDS: Final = 32  # requests of one call that a captured loop has tiles for
 
 
@@ -46,6 +48,7 @@ class PromptLoop:
         # Slots, planes, positions, and which of the states: -1 is padding.
         self._rows = torch.full((4, most), -1, dtype=torch.int32, device=device)
         self._tiles = torch.zeros((2, self._tiles_of(most)), dtype=torch.int32, device=device)
+        self._layout: _Layout | None = None  # what lies there, but for the planes
 
     def _tiles_of(self, rows: int) -> int:
         """Tiles of a captured loop: every request may end in the middle of one."""
@@ -67,20 +70,33 @@ class PromptLoop:
         next call.
         """
         own = hidden.shape[0]
-        columns = np.full((4, rows), -1, dtype=np.int32)
-        columns[:3, :own] = self._attention.columns(spans)
-        columns[3, :own] = np.arange(own)
-        tiles = np.zeros((2, self._tiles_of(rows)), dtype=np.int32)
-        cut, row = [], 0
-        for span in spans:
-            cut += cut_tiles(row, span.end - span.start)
-            row += span.end - span.start
-        tiles[:, : len(cut)] = np.array(cut, dtype=np.int32).T
-        self._rows[:, :rows] = upload(columns, hidden.device)
-        self._tiles[:, : tiles.shape[1]] = upload(tiles, hidden.device)
+        columns = self._attention.columns(spans)
+        layout = rows, [(span.state_row, span.start, span.end) for span in spans]
+        if layout == self._layout:  # a later loop of a prompt: other planes, and nothing else
+            self._rows[1, :own] = upload(columns[1], hidden.device)
+        else:
+            self._lay_out(layout, columns)
         self._states[:own] = hidden
         launch(rows)
         return self._states[:own]
+
+    def _lay_out(self, layout: _Layout, columns: NDArray[np.int32]) -> None:
+        """Send what `columns` say of the spans' rows, and their tiles."""
+        self._layout = None  # until all of it was sent
+        rows, spans = layout
+        own, device = columns.shape[1], self._rows.device
+        padded = np.full((4, rows), -1, dtype=np.int32)
+        padded[:3, :own] = columns
+        padded[3, :own] = np.arange(own)
+        tiles = np.zeros((2, self._tiles_of(rows)), dtype=np.int32)
+        cut, row = [], 0
+        for _, start, end in spans:
+            cut += cut_tiles(row, end - start)
+            row += end - start
+        tiles[:, : len(cut)] = np.array(cut, dtype=np.int32).T
+        self._rows[:, :rows] = upload(padded, device)
+        self._tiles[:, : tiles.shape[1]] = upload(tiles, device)
+        self._layout = layout
 
     def launch(self, rows: int) -> None:
         """Every layer once for the rows that were sent, and their states back into place."""

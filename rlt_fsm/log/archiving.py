@@ -20,7 +20,7 @@ from rlt_fsm.errors import LogUnavailable
 from .location import locate
 from .new_file import whole_new_file
 from .port import Checkpoint, EventRow
-from .schema import ARCHIVED_VERSION, CHECKPOINT_TABLE, CREATE, RUN_SHIFT, SEQ_MASK
+from .schema import ARCHIVED_VERSION, BEGIN_LATER, CREATE, RUN_SHIFT, SEQ_MASK
 from .sql_errors import translated
 from .sql_store import SqlStore
 
@@ -32,8 +32,16 @@ PAUSE_S: Final = 0.002  # between two deletions, for a writer that waits
 _COLUMNS: Final = EventRow._fields[1:]
 
 
-def move_prefix(url_or_path: str | Path, archive: Path | None, checkpoint: Checkpoint) -> None:
+def move_prefix(
+    url_or_path: str | Path,
+    archive: Path | None,
+    checkpoint: Checkpoint,
+    *,
+    has_recovery: bool,
+) -> None:
     """Take the events up to a checkpoint out of the log; `archive` None: delete them.
+
+    `has_recovery`: a `recover` is among them.
 
     Raises:
         LogUnavailable: the archive is there already, cannot be written, or is not what was copied;
@@ -42,7 +50,7 @@ def move_prefix(url_or_path: str | Path, archive: Path | None, checkpoint: Check
     path = locate(url_or_path, read_only=True).path
     after = None if archive is None else _write(path, archive, checkpoint)
     with SqlStore(path, read_only=False) as log:
-        _begin_at(log, after, checkpoint)
+        _begin_at(log, after, checkpoint, has_recovery=has_recovery)
         while _delete_some(log, checkpoint):
             time.sleep(PAUSE_S)
 
@@ -75,11 +83,7 @@ def _copy(
     connection.execute("INSERT INTO move_edge SELECT * FROM live.move_edge")
     copy_numbered(connection, "live", "request_ref", "ref", run_id, after=-1)
     if before is not None:
-        connection.execute(CHECKPOINT_TABLE)
-        connection.execute(
-            "INSERT INTO checkpoint SELECT * FROM live.checkpoint WHERE run_id = ?", (run_id,)
-        )
-        connection.execute(f"PRAGMA user_version = {ARCHIVED_VERSION}")
+        _copy_beginning(connection, run_id)
     first = -1 if before is None else before[0]
     copy_numbered(
         connection, "live", "step_log", "step", run_id, after=first, until=checkpoint.step
@@ -87,6 +91,20 @@ def _copy(
     for keys in _ranges(before, checkpoint):
         connection.execute(
             "INSERT INTO event_log SELECT * FROM live.event_log WHERE key > ? AND key <= ?", keys
+        )
+
+
+def _copy_beginning(connection: sqlite3.Connection, run_id: int) -> None:
+    """The checkpoint with which the run begins in the log now, and what it stands for."""
+    for statement in BEGIN_LATER:
+        connection.execute(statement)
+    tables = ["checkpoint"]
+    sql = "SELECT name FROM live.sqlite_master WHERE name = 'recovered_run'"
+    tables += [name for (name,) in connection.execute(sql)]  # an earlier version made none
+    for table in tables:
+        connection.execute(
+            f"INSERT INTO {table} SELECT * FROM live.{table} WHERE run_id = ?",  # noqa: S608  # names of ours
+            (run_id,),
         )
 
 
@@ -153,13 +171,16 @@ def _require_the_same(
 # ---- the log -------------------------------------------------------------------------------------
 
 
-def _begin_at(log: SqlStore, after: int | None, checkpoint: Checkpoint) -> None:
+def _begin_at(
+    log: SqlStore, after: int | None, checkpoint: Checkpoint, *, has_recovery: bool
+) -> None:
     """From now on the run begins after the checkpoint; the events before it are leftovers.
 
     `after` is the seq after which their archive begins: as the log does still, or it is refused.
     """
     with log.transaction() as connection:
-        connection.exec_driver_sql(CHECKPOINT_TABLE)
+        for statement in BEGIN_LATER:
+            connection.exec_driver_sql(statement)
         sql = "SELECT seq FROM checkpoint WHERE run_id = ?"
         begins_at = connection.exec_driver_sql(sql, (checkpoint.run_id,)).scalar() or 0
         if begins_at >= checkpoint.seq or after not in {None, begins_at}:
@@ -169,7 +190,9 @@ def _begin_at(log: SqlStore, after: int | None, checkpoint: Checkpoint) -> None:
             )
         sql = "INSERT OR REPLACE INTO checkpoint VALUES (?, ?, ?, ?, ?, ?, ?)"
         connection.exec_driver_sql(sql, tuple(checkpoint))
-        connection.exec_driver_sql(f"PRAGMA user_version = {ARCHIVED_VERSION}")
+        if has_recovery:
+            sql = "INSERT OR IGNORE INTO recovered_run VALUES (?)"
+            connection.exec_driver_sql(sql, (checkpoint.run_id,))
 
 
 def _delete_some(log: SqlStore, checkpoint: Checkpoint) -> bool:

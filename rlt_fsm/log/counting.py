@@ -76,8 +76,18 @@ class _Writer(LogWriter):
         self._writer.write(events, requests, steps)
         self._written(self._log, self._key, events, steps)
 
+    @property
+    def durable_seq(self) -> int:
+        return self._writer.durable_seq
+
     def commit(self) -> None:
         self._writer.commit()
+
+    def commit_soon(self) -> bool:
+        return self._writer.commit_soon()
+
+    def conclude(self) -> None:
+        self._writer.conclude()
 
     def end(self, outcome: str, ended_at: str) -> None:
         self._writer.end(outcome, ended_at)

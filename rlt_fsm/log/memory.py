@@ -131,6 +131,11 @@ class _MemoryWriter(LogWriter):
         run.requests += requests
         run.steps += steps
 
+    @property
+    def durable_seq(self) -> int:
+        events, committed = self._run.events, self._run.committed_events
+        return events[committed - 1][0] if committed else 0
+
     def commit(self) -> None:
         self._log.check_open()
         run = self._run

@@ -11,7 +11,7 @@ and `extra` are those of `port.EventRow`; `d` holds whole and real numbers, so i
 
 from typing import Final
 
-from .views import VIEWS
+from .views import RUN_OF_ARCHIVED, VIEWS
 
 APPLICATION_ID: Final = 0x726C7466  # "rltf"
 SCHEMA_VERSION: Final = 1
@@ -103,8 +103,10 @@ REQUEST_INDEX: Final = (
     "CREATE INDEX IF NOT EXISTS request_by_id ON request_ref (run_id, request_id, generation)"
 )
 
-# Made when a run's first events are taken away; `port.Checkpoint`.
-CHECKPOINT_TABLE: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
+# What a run that begins with a checkpoint needs; `port.Checkpoint`. In `recovered_run` are runs of
+# which a `recover` was taken away: what the `run` view says of them depends on it.
+BEGIN_LATER: Final = (
+    """CREATE TABLE IF NOT EXISTS checkpoint (
     run_id INTEGER PRIMARY KEY,
     step INTEGER NOT NULL,
     seq INTEGER NOT NULL,
@@ -112,7 +114,12 @@ CHECKPOINT_TABLE: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
     engine TEXT NOT NULL,
     audit TEXT NOT NULL,
     archive TEXT NOT NULL
-) STRICT"""
+) STRICT""",
+    "CREATE TABLE IF NOT EXISTS recovered_run (run_id INTEGER PRIMARY KEY) STRICT",
+    "DROP VIEW IF EXISTS run",
+    f"CREATE VIEW run AS\n{RUN_OF_ARCHIVED}",
+    f"PRAGMA user_version = {ARCHIVED_VERSION}",
+)
 
 # What turns an empty database into a log. The marks come last: they stand only on a whole schema.
 CREATE: Final = (

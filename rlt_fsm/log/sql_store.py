@@ -6,6 +6,7 @@ and nobody waits. A closed one is one plain file in rollback mode, readable from
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from .schema import (
 from .sql_driver import driver_of
 from .sql_errors import translated
 from .sql_reader import SqlReader
+from .sql_transactions import Transactions
 from .sql_writer import SqlWriter
 from .wal import WAL_PRAGMAS, WalKeeper
 
@@ -65,6 +67,7 @@ class SqlStore(EventLog):
         self._writing: Connection | None = None
         self._reading: Connection | None = None
         self._wal: WalKeeper | None = None
+        self._transactions: Transactions | None = None
         try:
             with translated(self._name):
                 self._open()
@@ -96,18 +99,27 @@ class SqlStore(EventLog):
             self._writing.exec_driver_sql(REQUEST_INDEX)
             # Changes nothing, but a read-only file refuses it now and not at the first commit.
             self._writing.exec_driver_sql("UPDATE run_log SET run_id = run_id WHERE FALSE")
-        self._wal = WalKeeper(driver, self._path, self._name, self._busy_timeout_ms)
+        self._wal = WalKeeper(
+            driver, self._engine.connect, self._path, self._name, self._busy_timeout_ms
+        )
+        self._transactions = Transactions(self._writing, self._name, self._wal)
+
+    @property
+    def _open_transactions(self) -> Transactions:
+        if self._transactions is None:
+            why = "it was opened for reading" if self._read_only else "the log is closed"
+            raise LogUnavailable(f"{self._name}: nothing can be stored: {why}")
+        return self._transactions
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A short write transaction; everything or nothing of it is stored."""
-        if self._writing is None or self._wal is None:
-            why = "it was opened for reading" if self._read_only else "the log is closed"
-            raise LogUnavailable(f"{self._name}: nothing can be stored: {why}")
-        with translated(self._name):
-            with self._writing.begin():
-                yield self._writing
-            self._wal.after_commit()
+        with self._open_transactions.now() as connection:
+            yield connection
+
+    def store_soon(self, fill: Callable[[Connection], None]) -> Future[None] | None:
+        """A short write transaction, stored beside the caller where that takes long."""
+        return self._open_transactions.soon(fill)
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """Store a new run's header; moves that the file lacks are added to it."""
@@ -116,7 +128,7 @@ class SqlStore(EventLog):
             run_id = connection.exec_driver_sql(
                 "INSERT INTO run_log VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", tuple(header)
             ).lastrowid
-        return SqlWriter(run_id, numbers, self.transaction)
+        return SqlWriter(run_id, numbers, self)
 
     def continue_run(self, run_id: int) -> LogWriter:
         """Go on with a run after its last event; moves that the file lacks are added to it."""
@@ -127,7 +139,7 @@ class SqlStore(EventLog):
                 "SELECT max(key) FROM event_log WHERE key BETWEEN ? AND ?", (base, base + SEQ_MASK)
             ).scalar()
         last_seq = 0 if last_key is None else last_key - base
-        return SqlWriter(run_id, numbers, self.transaction, last_seq=last_seq)
+        return SqlWriter(run_id, numbers, self, last_seq=last_seq)
 
     def reader(self) -> LogReader:
         """A reader on the log's own second connection."""
@@ -164,6 +176,12 @@ class SqlStore(EventLog):
         if self._reading is not None:
             self._reading.close()
             self._reading = None
+        if self._transactions is not None:
+            self._transactions.close()
+            self._transactions = None
+        if self._wal is not None:
+            self._wal.close()
+            self._wal = None
         if self._writing is not None:
             # Where others read, or no space is left, the WAL stays, with every committed row in it.
             with suppress(sqlite3.DatabaseError):

@@ -15,17 +15,18 @@ _EVENTS: Final = f"{_KEYS}\nCROSS JOIN move AS m ON m.move_id = e.move"
 _SEQ: Final = "e.key - (r.run_id << 40)"
 _REQUEST: Final = "LEFT JOIN request_ref AS q ON q.run_id = r.run_id AND q.ref = e.ref"
 
-_RUN: Final = """SELECT
+_RECOVERED: Final = """EXISTS (
+            SELECT 1 FROM event_log AS e
+            WHERE e.key BETWEEN r.run_id << 40 AND (r.run_id << 40) + 1099511627775
+            AND e.move = (SELECT move_id FROM move WHERE "trigger" = 'recover')
+        )"""
+_RUN: Final = f"""SELECT
     r.run_id AS run_id,
     r.started_at AS started_at,
     f.ended_at AS ended_at,
     CASE
         WHEN f.outcome IS NOT NULL THEN f.outcome
-        WHEN EXISTS (
-            SELECT 1 FROM event_log AS e
-            WHERE e.key BETWEEN r.run_id << 40 AND (r.run_id << 40) + 1099511627775
-            AND e.move = (SELECT move_id FROM move WHERE "trigger" = 'recover')
-        ) THEN 'crashed'
+        WHEN {_RECOVERED} THEN 'crashed'
         ELSE 'running'
     END AS outcome,
     r.schema_version AS schema_version,
@@ -44,6 +45,13 @@ _RUN: Final = """SELECT
         WHERE s.run_id = r.run_id ORDER BY s.step DESC LIMIT 1
     ) AS digest
 FROM run_log AS r LEFT JOIN run_end AS f ON f.run_id = r.run_id"""
+
+# Of a file from which events were taken away, a run's `recover` perhaps among them.
+RUN_OF_ARCHIVED: Final = _RUN.replace(
+    _RECOVERED,
+    f"""EXISTS (SELECT 1 FROM recovered_run AS b WHERE b.run_id = r.run_id)
+        OR {_RECOVERED}""",
+)
 
 # The submit event `s` and the last event `f` of each request are found first, by key alone.
 _REQUEST_VIEW: Final = f"""SELECT

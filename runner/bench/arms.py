@@ -2,6 +2,7 @@
 
 import platform
 import tempfile
+import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -16,11 +17,13 @@ from rlt_fsm.errors import ConfigError
 from rlt_fsm.progress_line import Pace
 from rlt_fsm.version import engine_version, revision
 from runner.loading import LoadedModel, resolve_device
+from runner.on_device import chosen
 
 from .dense import run_dense
 from .jobs import LAWS, OURO_1_4B, SHAPES, TINY, make_jobs, random_model
+from .plan import Plan
 from .roofline import Roofline, copy_bandwidth, roofline_of
-from .serving import IN_FLIGHT, Judge, Served, arm_config, serve
+from .serving import Judge, Served, arm_config, serve
 from .steps import time_steps
 
 
@@ -90,6 +93,7 @@ class ArmLine(msgspec.Struct, frozen=True, kw_only=True):
     mean_context: float | None = None
     prompt_seconds: float | None = None
     idle_share: float | None = None
+    log_seconds: float | None = None
     steps: int | None = None
     problems: tuple[str, ...] = ()
 
@@ -111,25 +115,11 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
 Keep = Callable[[BenchResult], None]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure. `requests`: so many per slot; `in_flight`: tickets, asynchronously."""
-
-    model: str = "ouro-1.4b"
-    device: str = "auto"
-    arms: tuple[str, ...] = ("eager", "graphed", "full", "adaptive")
-    shapes: tuple[str, ...] = ("512/128", "mixed")
-    widths: tuple[int, ...] = (1, 32, 128)
-    repeats: int = 3
-    requests: int = 4
-    in_flight: int = IN_FLIGHT
-    steps: bool = True
-
-
 def check(plan: Plan) -> None:
     """Refuse a plan that names what there is not.
 
     Raises:
-        ConfigError: an arm or a shape of no such name, or a number below 1.
+        ConfigError: an arm, a shape or a folder of no such name, or a number below 1.
     """
     for option, given, known in (
         ("arm", plan.arms, ARMS),
@@ -141,6 +131,8 @@ def check(plan: Plan) -> None:
                 raise ConfigError(f"--{option} {name}: must be one of {', '.join(known)}")
     if min((plan.repeats, plan.requests, plan.in_flight, *plan.widths)) < 1:
         raise ConfigError("--width, --repeats, --requests and --in-flight must be at least 1")
+    if plan.log_in is not None and not Path(plan.log_in).is_dir():
+        raise ConfigError(f"--log-in {plan.log_in}: there is no such folder")
 
 
 def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
@@ -152,9 +144,16 @@ def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
     """
     check(plan)
     device = resolve_device(plan.device)
-    is_cuda = device.type == "cuda"
-    if not is_cuda and "graphed" in plan.arms:
+    if device.type != "cuda" and "graphed" in plan.arms:
         raise ConfigError("--arm graphed needs a CUDA device: name other arms")
+    with chosen(device):  # graphs and events are those of the thread's current device
+        return _measured(plan, device, judge, tell, keep)
+
+
+def _measured(
+    plan: Plan, device: torch.device, judge: Judge, tell: Tell, keep: Keep
+) -> BenchResult:
+    is_cuda = device.type == "cuda"
     loaded = random_model(MODELS[plan.model], plan.model, device)
     bandwidth = copy_bandwidth(device) if is_cuda else None
     roofline = None
@@ -176,7 +175,10 @@ def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:
         keep(result)
     runs = list(product(range(plan.repeats), plan.shapes, plan.widths, plan.arms))
     pace = Pace()
+    began = time.monotonic()
     for done, (repeat, shape, width, arm) in enumerate(runs):
+        if plan.seconds is not None and time.monotonic() - began >= plan.seconds:
+            break
         pace.note(done, len(runs))
         place = f"run {done + 1} of {len(runs)}: repeat {repeat + 1}, {shape}, width {width}"
         tell(f"{place}, {arm}{pace.text()}")
@@ -243,7 +245,7 @@ def _arm(
         in_step=how.in_step,
         in_flight=plan.in_flight,
     )
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=plan.log_in) as folder:
         db = Path(folder) / "bench.db" if how.has_log else None
         served = serve(loaded, jobs, config, db, judge)
     return _served_line(own, served, roofline)
@@ -264,6 +266,7 @@ def _served_line(own: ArmLine, served: Served, roofline: Roofline | None) -> Arm
         mean_context=served.mean_context,
         prompt_seconds=served.steady_prompt_seconds,
         idle_share=served.idle_share,
+        log_seconds=served.log_seconds,
         steps=served.steps,
         problems=served.problems,
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from rlt_fsm.batch import Batch
+from runner.on_device import chosen
 from runner.torch_runner import TorchRunner
 
 
@@ -46,9 +47,10 @@ class WatchedRunner(TorchRunner):
             super().submit(batch)
             return
         begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's
-        begun.record()
-        super().submit(batch)
-        ended.record()
+        with chosen(self._device):  # an event is of the device that is current when it is recorded
+            begun.record()
+            super().submit(batch)
+            ended.record()
         self._timed.append(_Timed(batch.ticket, begun, ended))
 
     def times(self, tickets: Collection[int]) -> DeviceTimes | None:

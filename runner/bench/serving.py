@@ -29,12 +29,13 @@ from runner.torch_runner import TorchRunner
 
 from .device_time import WatchedRunner
 from .jobs import Job
+from .log_time import TimedLog
+from .plan import IN_FLIGHT
 
 PROMPT_WORKS: Final = frozenset(
     {WorkKey.PROMPT_ATOMIC, WorkKey.PROMPT_PRELUDE, WorkKey.PROMPT_RECURRENT}
 )
 PREFILL_TOKENS: Final = 2048
-IN_FLIGHT: Final = 6  # a tick of the device is a loop, a coda and a prelude: two ticks
 Judge = Callable[[EventLog], Sequence[Failure]]
 
 
@@ -52,7 +53,8 @@ class Step(NamedTuple):
 
 class Served(NamedTuple):
     """What one run of an arm came to. `idle_share`: of the steady window, by the device's clock;
-    None where it has none. Steady figures are 0 where there was no window: too few requests.
+    None where it has none. `log_seconds`: what of all `seconds` the engine's thread spent in the
+    log's writer. Steady figures are 0 where there was no window: too few requests.
     """
 
     seconds: float
@@ -63,6 +65,7 @@ class Served(NamedTuple):
     mean_depth: float
     mean_context: float
     idle_share: float | None
+    log_seconds: float | None
     steps: int
     problems: tuple[str, ...]
 
@@ -103,21 +106,21 @@ def serve(
     loaded: LoadedModel, jobs: Sequence[Job], config: EngineConfig, db: Path | None, judge: Judge
 ) -> Served:
     """Run every job through an engine; with a log it is audited afterwards."""
-    log = EventLog.memory() if db is None else EventLog.open(db)
+    log = TimedLog(EventLog.memory() if db is None else EventLog.open(db))
     try:
         runner = WatchedRunner(loaded, max_model_len=max(job.tokens for job in jobs))
-        steps, ends = _run(runner, jobs, config, log)
+        steps, ends, log_seconds = _run(runner, jobs, config, log)
         problems = _problems(jobs, ends)
         if db is not None:
             problems += [f"audit {found.kind}: {found.message}" for found in judge(log)]
     finally:
         log.close()
-    return _measured(steps, runner, config, problems)
+    return _measured(steps, runner, config, None if db is None else log_seconds, problems)
 
 
 def _run(
-    runner: TorchRunner, jobs: Sequence[Job], config: EngineConfig, log: EventLog
-) -> tuple[list[Step], dict[str, tuple[int, ...]]]:
+    runner: TorchRunner, jobs: Sequence[Job], config: EngineConfig, log: TimedLog
+) -> tuple[list[Step], dict[str, tuple[int, ...]], float]:
     steps: list[Step] = []
     ends: dict[str, tuple[int, ...]] = {}
     with Engine(runner, config, log) as engine:
@@ -126,11 +129,13 @@ def _run(
                 max_tokens=len(job.depths), exit_depths=job.depths, ignore_eos=True
             )
             engine.add_request(str(i), job.prompt, params)
+        before = log.seconds
         while engine.has_unfinished_requests():
             steps.append(_step(engine, ends))
+        log_seconds = log.seconds - before
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return steps, ends
+    return steps, ends, log_seconds
 
 
 def _step(engine: Engine, ends: dict[str, tuple[int, ...]]) -> Step:
@@ -162,7 +167,11 @@ def _problems(jobs: Sequence[Job], ends: dict[str, tuple[int, ...]]) -> list[str
 
 
 def _measured(
-    steps: Sequence[Step], runner: WatchedRunner, config: EngineConfig, problems: Sequence[str]
+    steps: Sequence[Step],
+    runner: WatchedRunner,
+    config: EngineConfig,
+    log_seconds: float | None,
+    problems: Sequence[str],
 ) -> Served:
     window = _steady(steps, config.scheduler.max_num_seqs)
     prompts = [step for step in window if step.prompt_tokens]
@@ -183,6 +192,7 @@ def _measured(
         mean_depth=sum(step.depths for step in window) / max(1, outputs),
         mean_context=sum(step.contexts for step in window) / max(1, outputs),
         idle_share=None if whole is None else whole.idle_share,
+        log_seconds=log_seconds,
         steps=len(steps),
         problems=tuple(problems),
     )

@@ -69,15 +69,21 @@ def arms_table(arms: Sequence[ArmLine]) -> str:
                 _decoding(own),
                 _median_of(line.of_roofline for line in own),
                 _median_of(line.idle_share for line in own),
+                _median_of(_log_share(line) for line in own),
                 _median_of(line.mean_depth for line in own),
                 *versus,
             ]
         )  # fmt: skip
     head = [
-        "workload", "width", "arm", "tokens/s", "decode tokens/s", "of roofline", "idle", "depth",
-        "vs eager", "vs graphed",
+        "workload", "width", "arm", "tokens/s", "decode tokens/s", "of roofline", "idle", "log",
+        "depth", "vs eager", "vs graphed",
     ]  # fmt: skip
     return _table(head, rows)
+
+
+def _log_share(line: ArmLine) -> float | None:
+    """The part of a run that the engine's thread spent in the log."""
+    return None if line.log_seconds is None else line.log_seconds / line.seconds
 
 
 def pairs_of(result: BenchResult) -> list[list[object]]:

@@ -28,7 +28,7 @@ IGNORED_KEYS = frozenset(
 FixedValues = Mapping[str, tuple[object, str]]
 
 MOST_NUMBER = 2**62  # beyond any model there is
-_MOST_INT = 2**31 - 1
+MOST_INT = 2**31 - 1
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def check_given(data: Mapping[str, Any], required: Collection[str]) -> None:
 # ---- values --------------------------------------------------------------------------------------
 
 
-def require_positive_int(key: str, value: object, most: int = _MOST_INT) -> None:
+def require_positive_int(key: str, value: object, most: int = MOST_INT) -> None:
     """A count."""
     if not is_int(value) or value < 1:
         raise broken(key, value, "must be a whole number of 1 or more")
@@ -123,10 +123,14 @@ def require_positive(key: str, value: object) -> None:
         raise broken(key, value, "must be a number above 0, and 2**62 at most")
 
 
-def require_token(key: str, token: object, vocab_size: int) -> None:
-    """A token id."""
-    if not is_int(token) or not 0 <= token < vocab_size:
-        raise broken(key, token, f"must be a token id in [0, {vocab_size}) or null")
+def require_tokens(
+    single: Mapping[str, object], eos_token_ids: Collection[object], vocab_size: int
+) -> None:
+    """Token ids of a vocabulary: those of keys that hold one, or None, and those that end."""
+    named = [(key, token) for key, token in single.items() if token is not None]
+    for key, token in [*named, *(("eos_token_id", token) for token in eos_token_ids)]:
+        if not is_int(token) or not 0 <= token < vocab_size:
+            raise broken(key, token, f"must be a token id in [0, {vocab_size}) or null")
 
 
 def eos_ids(eos: object) -> tuple[int, ...]:

@@ -113,11 +113,8 @@ class HuginnConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.n_embd % (2 * self.n_heads):
             rule = f"must be a multiple of 2 x n_heads={self.n_heads}: rotary turns pairs"
             raise broken("n_embd", self.n_embd, rule)
-        for key in _TOKENS:
-            if (token := getattr(self, key)) is not None:
-                rules.require_token(key, token, self.vocab_size)
-        for token in self.eos_token_ids:
-            rules.require_token("eos_token_id", token, self.vocab_size)
+        single = {key: getattr(self, key) for key in _TOKENS}
+        rules.require_tokens(single, self.eos_token_ids, self.vocab_size)
 
     @property
     def head_dim(self) -> int:

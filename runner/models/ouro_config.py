@@ -11,13 +11,12 @@ from typing import Any
 import msgspec
 
 from . import config_rules as rules
-from .config_rules import broken
+from .config_rules import FixedValues, broken
 from .shape import ModelShape
 
 MODEL_TYPE, ARCHITECTURE = "ouro", "OuroForCausalLM"
 
-# key: (the only value this code can honour, the rule in words). Absent means that value.
-FIXED_VALUES: dict[str, tuple[object, str]] = {
+FIXED_VALUES: FixedValues = {
     "hidden_act": ("silu", "only 'silu' is supported"),
     "rope_scaling": (None, "must be null: scaled rotary positions are not supported"),
     "tie_word_embeddings": (False, "must be false: lm_head.weight is stored untied"),
@@ -49,13 +48,13 @@ _REQUIRED = (
     "rope_theta",
     "total_ut_steps",
 )
+_TOKENS = ("bos_token_id", "pad_token_id")
 _OPTIONAL = (
     "num_key_value_heads",
     "head_dim",
     "initializer_range",
     "early_exit_threshold",
-    "bos_token_id",
-    "pad_token_id",
+    *_TOKENS,
 )
 _KNOWN_KEYS = (
     rules.IGNORED_KEYS
@@ -94,7 +93,8 @@ class OuroConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for key in _POSITIVE_INTS:
-            _require_size(key, getattr(self, key))
+            most = _MOST.get(key, rules.MOST_INT)
+            rules.require_positive_int(key, getattr(self, key), most)
         for key in _POSITIVE_FLOATS:
             rules.require_positive(key, getattr(self, key))
         threshold = self.early_exit_threshold
@@ -108,11 +108,8 @@ class OuroConfig(msgspec.Struct, frozen=True, kw_only=True):
                 self.num_key_value_heads,
                 f"must divide num_attention_heads={self.num_attention_heads}",
             )
-        for key in ("bos_token_id", "pad_token_id"):
-            if (token := getattr(self, key)) is not None:
-                rules.require_token(key, token, self.vocab_size)
-        for token in self.eos_token_ids:
-            rules.require_token("eos_token_id", token, self.vocab_size)
+        single = {key: getattr(self, key) for key in _TOKENS}
+        rules.require_tokens(single, self.eos_token_ids, self.vocab_size)
 
     @property
     def architecture(self) -> str:
@@ -188,10 +185,3 @@ def _derived_head_dim(data: Mapping[str, Any]) -> int:
     if hidden % heads:
         raise broken("hidden_size", hidden, f"must be a multiple of num_attention_heads={heads}")
     return int(hidden // heads)
-
-
-def _require_size(key: str, value: object) -> None:
-    if key in _MOST:
-        rules.require_positive_int(key, value, _MOST[key])
-    else:
-        rules.require_positive_int(key, value)

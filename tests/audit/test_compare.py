@@ -195,6 +195,11 @@ def test_a_head_that_cannot_run_is_status_2_and_skipped_in_bisect(
     assert_tidy(repo)
 
 
+def _heeding_interrupts() -> None:
+    """As a command in the foreground: one that a shell put in the background ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_no_worktree_and_no_process(
     number: signal.Signals, repo: Path, tmp_path: Path
@@ -207,6 +212,7 @@ def test_an_interrupt_leaves_no_worktree_and_no_process(
          "--workload", str(tmp_path / "endless.json")],
         cwd=repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        preexec_fn=_heeding_interrupts,  # noqa: PLW1509  # no thread runs here
     )  # fmt: skip
     for _ in range(600):
         if len(list((tmp_path / "tmp").glob("*/*.head.db"))) == 1:

@@ -5,6 +5,7 @@ small version of it, so that it does not rot.
 """
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.batch import Batch, BatchResult
 from rlt_fsm.config import CacheConfig, ExecutionConfig, SchedulerConfig
-from rlt_fsm.log.port import EventCells, LogReader, RequestRow, RunHeader, StepRow
+from rlt_fsm.log.port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
 from runner.sim import SimRunner
 
 PROMPT_TOKENS = 8
@@ -21,10 +22,11 @@ DEPTHS = 4
 BLOCK_SIZE = 16
 
 
-class NullWriter:
+class NullWriter(LogWriter):
     """Throws every row away."""
 
     run_id = 1
+    durable_seq = sys.maxsize
 
     def write(
         self,

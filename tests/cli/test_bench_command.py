@@ -6,6 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rlt_fsm.log import EventLog
 from runner.cli import app
 
 SMALL = ["bench", "--model", "tiny", "--device", "cpu", "--shape", "tiny", "--width", "2",
@@ -31,6 +32,10 @@ def test_every_arm_serves_the_same_requests_and_its_log_is_clean(tmp_path):
     assert [line["arm"] for line in result["arms"]] == arms
     assert len({line["tokens"] for line in result["arms"]}) == 1
     assert all(line["problems"] == [] for line in result["arms"])
+    for line in result["arms"]:
+        has_log = line["arm"] not in {"eager", "log-off"}
+        assert (line["log_seconds"] is not None) == has_log
+        assert not has_log or 0 < line["log_seconds"] < line["seconds"]
 
 
 def test_the_table_has_a_row_for_each_arm():
@@ -42,12 +47,32 @@ def test_the_table_has_a_row_for_each_arm():
     ]
 
 
+def test_no_run_begins_after_its_seconds():
+    ran = bench("--json", "--arm=full", "--seconds=0")
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["arms"] == []
+
+
+def test_logs_lie_where_they_are_asked_to(tmp_path, monkeypatch):
+    opened = []
+    real = EventLog.open
+
+    def noting(path, **options):
+        opened.append(path)
+        return real(path, **options)
+
+    monkeypatch.setattr(EventLog, "open", noting)
+    assert bench("--arm=full", "--log-in", str(tmp_path)).exit_code == 0
+    assert [path.is_relative_to(tmp_path) for path in opened] == [True]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (["--arm", "fast"], "--arm fast: must be one of eager, graphed, full"),
         (["--shape", "9/9"], "--shape 9/9: must be one of 512/128"),
         (["--arm", "graphed"], "--arm graphed needs a CUDA device"),
+        (["--log-in", "nowhere"], "--log-in nowhere: there is no such folder"),
         (["--requests", "0"], "--requests and --in-flight must be at least 1"),
     ],
 )

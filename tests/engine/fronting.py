@@ -4,6 +4,8 @@ import asyncio
 import threading
 from functools import wraps
 
+import told
+
 import audit
 from rlt_fsm import (
     AsyncEngine,
@@ -95,10 +97,8 @@ class Fronted:
 
     def triggers(self, request_id):
         """What the log says of a request, in order."""
-        reader = self.log.reader()
-        refs = {row.ref for row in reader.requests(1) if row.request_id == request_id}
-        moves = {row.move: row.trigger for row in reader.moves(1)}
-        return [moves[row[5]] for row in reader.events(1) if row[4] in refs]
+        refs = {row.ref for row in self.log.reader().requests(1) if row.request_id == request_id}
+        return [trigger for trigger, row in told.events(self.log) if row.ref in refs]
 
     @property
     def outcome(self):

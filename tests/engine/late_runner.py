@@ -1,31 +1,28 @@
 """A sim whose results come when the test says so, and an engine on it."""
 
+import told
+
 import audit
-from rlt_fsm import (
-    CacheConfig,
-    Engine,
-    EngineConfig,
-    EventLog,
-    ExecutionConfig,
-    ExitConfig,
-    SamplingParams,
-    SchedulerConfig,
-)
+from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.batch import Batch, BatchResult
+from rlt_fsm.config import from_mapping
 from runner.sim import SimRunner
 
 FORCED = (4, 2, 2, 2, 2, 2, 2, 2)
 
 
 def config(*, max_in_flight=3, scheduler=None, cache=None, mode=None):
-    return EngineConfig(
-        scheduler=SchedulerConfig(**(scheduler or {})),
-        cache=CacheConfig(**(cache or {"num_blocks": 64, "block_size": 4})),
-        execution=ExecutionConfig(
-            async_scheduling=True, max_in_flight=max_in_flight, durability="step"
-        ),
-        exit=ExitConfig(mode=mode),
-    )
+    sections = {
+        "scheduler": scheduler or {},
+        "cache": cache or {"num_blocks": 64, "block_size": 4},
+        "execution": {
+            "async_scheduling": True,
+            "max_in_flight": max_in_flight,
+            "durability": "step",
+        },
+        "exit": {"mode": mode},
+    }
+    return from_mapping(sections)
 
 
 def forced(max_tokens=4, **params):
@@ -116,8 +113,9 @@ class Run:
 
     def events(self, *triggers):
         """(trigger, request id, ticket) of the log's events, in order."""
-        reader = self.log.reader()
-        names = {row[0]: row[1] for row in reader.requests(1)}
-        moves = {row.move: row.trigger for row in reader.moves(1)}
-        told = [(moves[e[5]], names.get(e[4]), e[2]) for e in reader.events(1)]
-        return [event for event in told if not triggers or event[0] in triggers]
+        names = {row.ref: row.request_id for row in self.log.reader().requests(1)}
+        return [
+            (trigger, names.get(row.ref), row.ticket)
+            for trigger, row in told.events(self.log)
+            if not triggers or trigger in triggers
+        ]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import told
 
 from rlt_fsm import (
     CacheConfig,
@@ -113,11 +114,9 @@ def test_a_refusal_is_a_row_of_the_log_and_counts_as_a_generation() -> None:
             subject.add_request("a", [], P())
         subject.add_request("a", [1], P(max_tokens=1))
         assert subject.state.by_id["a"].spec.generation == 2
-    reader = log.reader()
-    moves = {row.move: row.trigger for row in reader.moves(1)}
-    rows = [row for row in reader.events(1) if moves[row[5]] == "refuse"]
-    assert [row[8] for row in rows] == ["empty-prompt prompt_len=0"]
-    assert json.loads(rows[0][14])["prompt_token_ids"] == []
+    (row,) = [row for trigger, row in told.events(log) if trigger == "refuse"]
+    assert row.reason == "empty-prompt prompt_len=0"
+    assert json.loads(row.extra)["prompt_token_ids"] == []
 
 
 @pytest.mark.parametrize("request_id", ["", 7])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import told
 
 import audit
 from rlt_fsm import (
@@ -31,10 +32,8 @@ PARAMS = SamplingParams(max_tokens=3, exit_threshold=0.6)
 
 
 def triggers(log: EventLog, request_id: str) -> list[str]:
-    reader = log.reader()
-    names = {row.ref: row.request_id for row in reader.requests(1)}
-    moves = {row.move: row.trigger for row in reader.moves(1)}
-    return [moves[row[5]] for row in reader.events(1) if names.get(row[4]) == request_id]
+    refs = {row.ref for row in log.reader().requests(1) if row.request_id == request_id}
+    return [trigger for trigger, row in told.events(log) if row.ref in refs]
 
 
 def run(engine: Engine) -> list[RequestOutput]:

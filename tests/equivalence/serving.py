@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from equivalence.request_sets import Wanted
 from equivalence.ways import Way
+from told import triggers
 
 import audit
 from rlt_fsm import Engine, EventLog, RequestOutput
@@ -49,10 +50,9 @@ def serve(loaded: LoadedModel, requests: Sequence[Wanted], way: Way) -> Served:
             steps, run = engine.current_step, engine.run_id
         report = audit.verify(log)
         assert report.ok, (str(way), report.findings[:3])
-        names = {move.move: move.trigger for move in log.reader().moves(run)}
-        triggers = Counter(names[event[5]] for event in log.reader().events(run))
+        happened = Counter(triggers(log, run))
     assert sorted(completions) == sorted(wanted.name for wanted in requests), str(way)
-    return Served(completions, triggers, works, report.events, steps)
+    return Served(completions, happened, works, report.events, steps)
 
 
 def _outputs(

@@ -13,6 +13,8 @@ from rlt_fsm.log import wal
 from rlt_fsm.log.event_log import EventLog
 
 MIB = 1 << 20
+HOLD = 3 * MIB  # where a commit to `small_log` waits for a copy, to make the WAL begin anew
+ONE_COMMIT = MIB // 4  # what a commit of these tests adds at most
 
 # Opens a transaction, reads, says so, and keeps it until its input ends.
 STAYING_READER = """
@@ -45,12 +47,15 @@ while not select.select([sys.stdin], [], [], 0.005)[0]:
 @pytest.fixture
 def small_log(monkeypatch, log_path):
     """A log with the same policy, but bounds of a few MiB, so that a test takes a second."""
+    monkeypatch.setattr(wal, "KEPT_BYTES", MIB // 4)
+    monkeypatch.setattr(wal, "COPY_BYTES", MIB)
     monkeypatch.setattr(wal, "RESET_BYTES", 2 * MIB)
+    monkeypatch.setattr(wal, "HOLD_BYTES", 3 * MIB)
     monkeypatch.setattr(wal, "WARN_BYTES", 4 * MIB)
     pragmas = (
         "PRAGMA journal_mode = WAL",
-        "PRAGMA wal_autocheckpoint = 256",
-        f"PRAGMA journal_size_limit = {MIB}",
+        "PRAGMA wal_autocheckpoint = 0",
+        f"PRAGMA journal_size_limit = {MIB // 4}",
         "PRAGMA synchronous = NORMAL",
     )
     monkeypatch.setattr("rlt_fsm.log.sql_store._WRITER_PRAGMAS", pragmas)
@@ -95,9 +100,26 @@ class _Growing:
         return self._wal.stat().st_size
 
 
-def test_alone_the_wal_begins_anew_before_anyone_has_to_make_it(small_log, log_path):
+def test_alone_the_wal_begins_anew_again_and_again(small_log, log_path):
     growing = _Growing(small_log, log_path)
-    assert growing.commit(200) < 2 * MIB
+    assert growing.commit(200) <= HOLD + ONE_COMMIT
+
+
+def test_where_commits_leave_a_moment_it_begins_anew_before_anyone_has_to_make_it(
+    small_log, log_path, monkeypatch
+):
+    def resets(_keeper):
+        raise AssertionError("it was made to begin anew")
+
+    monkeypatch.setattr(wal.WalKeeper, "_reset", resets)
+    growing = _Growing(small_log, log_path)
+    largest = 0
+    for _ in range(200):
+        largest = max(largest, growing.commit(1))
+        copying = small_log._wal._copying
+        if copying is not None:
+            copying.result()
+    assert largest <= HOLD
 
 
 def test_a_reader_that_stays_makes_the_wal_grow_and_nobody_wait_and_a_warning_says_so(
@@ -124,7 +146,7 @@ def test_the_wal_is_small_again_soon_after_the_reader_went(small_log, log_path):
         with staying_reader(log_path):
             growing.commit(300)
         growing.commit(60)
-    assert growing.wal_bytes < 2 * MIB
+    assert growing.wal_bytes <= HOLD + ONE_COMMIT
     assert any("small again" in line["event"] for line in lines)
 
 
@@ -149,7 +171,7 @@ def test_a_reader_of_ours_never_stays_in_a_transaction(small_log, log_path):
         events, steps = log.reader().events(1), log.reader().columns(1)
         next(events)
         next(steps)
-        assert growing.commit(200) < 2 * MIB
+        assert growing.commit(200) <= HOLD + ONE_COMMIT
         assert sum(1 for _ in events) == 4999, "up to what was committed when it began to read"
 
 
@@ -174,6 +196,7 @@ def test_a_commit_that_is_stored_is_none_that_failed_where_the_wal_cannot_begin_
     monkeypatch.setattr(keeper, "_driver", _NoSpaceToCopyTo(keeper._driver))
     with structlog.testing.capture_logs() as lines, staying_reader(log_path):
         growing.commit(300)
-    assert any("the WAL grows" in line["event"] for line in lines)
+    warned = [line["event"] for line in lines if "the WAL grows" in line["event"]]
+    assert "cannot be copied into the log (database or disk is full)" in warned[0]
     with EventLog.open_for_reading(log_path) as log:
         assert sum(1 for _ in log.reader().events(1)) == growing.events

@@ -1,8 +1,9 @@
 """A serving process that kills itself with SIGKILL at a given place: `python -m recovery.dying`.
 
 Arguments: the log, the durability, the place (`after-add`, `after-step` or `in-batch`), how many
-steps before, how many rows, and how many milliseconds a batch takes. Prints, as the last thing, the
-seq of the last event of the steps that had ended and the seq of the last event of all.
+steps before, how many rows, how many milliseconds a batch takes, and how many a COMMIT beside the
+engine takes (0: none is left to a thread). Prints, as the last thing, the seq of the last event of
+the steps that had ended and the seq of the last event of all.
 """
 
 import os
@@ -11,10 +12,13 @@ import sys
 import time
 
 import structlog
+from sqlalchemy import RootTransaction
 
 from rlt_fsm import CacheConfig, Engine, EngineConfig, EventLog, SamplingParams, SchedulerConfig
 from rlt_fsm.batch import BatchResult
 from rlt_fsm.config import ExecutionConfig
+from rlt_fsm.log import sql_transactions
+from rlt_fsm.log.sql_transactions import Transactions
 from runner.sim import SimRunner
 
 OUTPUTS = 400
@@ -50,9 +54,23 @@ class Device(SimRunner):
         return super().collect()
 
 
+def slow_disk(seconds: float) -> None:
+    """From now on commits that may be left to a thread are, and take so long there."""
+    store = Transactions._store  # nothing else is as slow as a slow disk
+
+    def slowly(self: Transactions, transaction: RootTransaction) -> None:
+        time.sleep(seconds)
+        store(self, transaction)
+
+    Transactions._store = slowly  # type: ignore[method-assign]
+    sql_transactions.SLOW_IN_A_ROW = 0  # type: ignore[misc]
+
+
 def main() -> None:
     """Serve until the end comes."""
-    path, durability, place, steps, rows, milliseconds = sys.argv[1:]
+    path, durability, place, steps, rows, milliseconds, commit_ms = sys.argv[1:]
+    if float(commit_ms):
+        slow_disk(float(commit_ms) / 1e3)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     config = EngineConfig(
         scheduler=SchedulerConfig(max_num_seqs=int(rows), max_num_batched_tokens=8 * int(rows)),

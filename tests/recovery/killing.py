@@ -22,11 +22,13 @@ from typing import NamedTuple
 
 import sqlalchemy
 from recovery.scenes import SCENES, Outputs, Wanted, config_of, outputs_in, serve, sim, wanted
+from told import triggers
 
 import audit
 from rlt_fsm import Engine, EventLog, Runner
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.errors import LogUnavailable
+from rlt_fsm.log import sql_transactions
 from rlt_fsm.log.port import RunInfo
 
 MOST_LIVES = 4  # but for the last
@@ -38,12 +40,13 @@ EXIT_STOPPED = 4  # the log could not be written
 
 
 class Victim(NamedTuple):
-    """What is served, and by which runner, made in each life anew."""
+    """What is served, by which runner, and whether a thread stores commits, as on slow disks."""
 
     name: str
     config: EngineConfig
     runner: Callable[[], Runner]
     requests: Sequence[Wanted]
+    commits_beside: bool = False
 
 
 class Ended(NamedTuple):
@@ -61,22 +64,26 @@ class Ended(NamedTuple):
 
 
 def sim_victim(seed: int) -> Victim:
-    """The seed's scene on SimRunner; `step` durability in every second."""
+    """The seed's scene on SimRunner; every second with `step`, a quarter with commits beside it."""
     scene = list(SCENES)[seed % len(SCENES)]
-    durability = "step" if seed // len(SCENES) % 2 else "group"
+    turn = seed // len(SCENES) % 4
+    durability = "step" if turn % 2 else "group"
     requests = [
         request._replace(name=f"{request.name}{turn or ''}", at=request.at + 12 * turn)
         for turn in range(4)
         for request in wanted(seed)
     ]
-    return Victim(scene, config_of(scene, durability=durability), sim, requests)
+    config = config_of(scene, durability=durability)
+    return Victim(scene, config, sim, requests, commits_beside=turn == 2)
 
 
 # ---- one life ------------------------------------------------------------------------------------
 
 
 def live(path: Path, victim: Victim) -> None:
-    """Serve to the end, going on with what is there."""
+    """Serve to the end, going on with what is there. In a process of its own."""
+    if victim.commits_beside:
+        sql_transactions.SLOW_IN_A_ROW = 0
     runs = _runs_in(path)
     if not runs:
         with EventLog.open(path) as log, Engine(victim.runner(), victim.config, log) as engine:
@@ -280,8 +287,7 @@ def _recoveries_in(path: Path) -> int:
     if not _runs_in(path):
         return 0
     with EventLog.open(path) as log:
-        names = {move.move: move.trigger for move in log.reader().moves(1)}
-        return sum(names[event[5]] == "recover" for event in log.reader().events(1))
+        return triggers(log).count("recover")
 
 
 def _still_begins_with(path: Path, before: bytes) -> bytes:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from told import triggers
 
 import audit
 from rlt_fsm import Engine, EventLog
@@ -16,11 +17,11 @@ from runner.sim import SimRunner
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def killed(path, durability, place, *, steps=0, rows=4, batch_ms=0.0):
+def killed(path, durability, place, *, steps=0, rows=4, batch_ms=0.0, commit_ms=0.0):
     """A process that died (see `recovery.dying`): the last seq of the steps that had ended, the
     last seq of all, and the seqs that survived.
     """
-    arguments = [path, durability, place, steps, rows, batch_ms]
+    arguments = [path, durability, place, steps, rows, batch_ms, commit_ms]
     done = subprocess.run(
         [sys.executable, "-m", "recovery.dying", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
@@ -53,8 +54,7 @@ def test_with_durability_step_a_plan_is_in_the_log_before_it_is_computed(tmp_pat
     ended, last, survived = killed(path, "step", "in-batch", steps=5)
     assert survived == last > ended
     with EventLog.open_for_reading(path) as log:
-        names = {move.move: move.trigger for move in log.reader().moves(1)}
-        assert [names[event[5]] for event in log.reader().events(1)][-1] == "submit_batch"
+        assert triggers(log)[-1] == "submit_batch"
 
 
 @pytest.mark.parametrize("steps", [3, 141])
@@ -62,6 +62,15 @@ def test_with_durability_step_a_plan_is_in_the_log_before_it_is_computed(tmp_pat
 def test_with_durability_group_fewer_events_than_its_bound_are_lost(tmp_path, rows, steps):
     ended, _, survived = killed(tmp_path / "run.db", "group", "after-step", steps=steps, rows=rows)
     assert ended - survived < GROUP_EVENTS
+
+
+@pytest.mark.parametrize("commit_ms", [1, 20, 80])
+def test_nor_where_a_slow_disk_works_beside_the_engine(tmp_path, commit_ms):
+    many = {"steps": 60, "rows": 100, "batch_ms": 1}
+    path = tmp_path / "run.db"
+    ended, last, survived = killed(path, "group", "after-step", **many, commit_ms=commit_ms)
+    assert ended - survived < GROUP_EVENTS
+    assert survived < last, "some of it was on its way"
 
 
 def test_with_durability_group_nothing_is_lost_of_steps_longer_than_its_bound(tmp_path):

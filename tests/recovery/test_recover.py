@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from recovery.cuts import first_events
 from recovery.scenes import config_of, outputs_in, serve, sim, wanted, whole_run
+from told import triggers
 
 import audit
 from rlt_fsm import CacheConfig, Engine, EngineConfig, EventLog, SamplingParams, SchedulerConfig
@@ -21,11 +22,6 @@ def broken_off(tmp_path):
     with EventLog.open(path) as log:
         first_events(whole_run("plain"), 150, into=log)
     return path
-
-
-def triggers(log, run=1):
-    names = {move.move: move.trigger for move in log.reader().moves(run)}
-    return [names[event[5]] for event in log.reader().events(run)]
 
 
 def started(config=None, **options):

@@ -1,7 +1,7 @@
 """Drives a runner by hand-made batches: a scheduler small enough to see through, for tests only.
 
 Every live request that has the same kind of work due goes into one batch (`packed`), or one request
-after the other is run to its end (`serial`).
+after the other is run to its end (`serial`). Beside it: runners as tests need them on a CPU.
 """
 
 from dataclasses import dataclass, field
@@ -13,8 +13,13 @@ from rlt_fsm.batch import Batch, RequestSpec, Row
 from rlt_fsm.config import CacheConfig, EngineConfig, ExecutionConfig, SchedulerConfig
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.states import OPERATION_OF, WorkKey
+from rlt_fsm.workload import Completion
+from runner import torch_runner
+from runner.kernels import twins
+from runner.kernels.backend import TritonAttention
 from runner.loading import LoadedModel
 from runner.models.ouro import OuroConfig, OuroModel
+from runner.sim_completion import LateResults
 from runner.torch_runner import TorchRunner
 
 TINY = OuroConfig(
@@ -207,3 +212,35 @@ class Driver:
 
 def completions(lives):
     return [(live.outputs, live.exit_depths) for live in lives]
+
+
+# ---- runners -------------------------------------------------------------------------------------
+
+
+class LateTorchRunner(TorchRunner):
+    """Results come up to three steps late and out of order; `seed` draws both."""
+
+    def __init__(self, model, seed, **options):
+        super().__init__(model, **options)
+        self._late = LateResults(Completion(order="random", seed=seed, max_delay=3))
+
+    def submit(self, batch):
+        super().submit(batch)
+        for result in super().poll():
+            self._late.add(result)
+
+    def poll(self):
+        return self._late.poll()
+
+    def collect(self):
+        return self._late.collect()
+
+
+def take_the_devices_way(monkeypatch):
+    """Runners that start from here on put the kernels' twins behind what launches them on a GPU."""
+
+    def create(_name, cache, *, batch_invariant=False):
+        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
+
+    monkeypatch.setattr(torch_runner, "create_backend", create)
+    monkeypatch.setattr(torch_runner, "resolve_backend", lambda *_: "triton")

@@ -2,17 +2,19 @@
 launches kernels on a GPU.
 """
 
+from functools import partial
+
 import pytest
 import torch
-from driving import Driver, completions, small_config, tiny_model
+from driving import Driver, completions, small_config, take_the_devices_way, tiny_model
+from recovery.scenes import outputs_in
+from told import events
 
-import runner.torch_runner
+import audit
+import runner.prompt_loop
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.config import CacheConfig, ExecutionConfig, ExitConfig, SchedulerConfig
-from rlt_fsm.log.port import EventRow
 from runner.device_executor import DeviceExecutor
-from runner.kernels import twins
-from runner.kernels.backend import TritonAttention
 from runner.prompt_loop import PromptLoop
 from runner.torch_runner import TorchRunner
 
@@ -21,16 +23,8 @@ PROMPTS = {"a": [5, 9, 2, 33, 17], "b": [7], "c": [1, 50, 3]}
 
 @pytest.fixture
 def fused(monkeypatch):
-    """Runners that start from here on take the device's way."""
-
-    def create(_name, cache, *, batch_invariant=False):
-        return TritonAttention(cache, twins, batch_invariant=batch_invariant)
-
-    def begin():
-        monkeypatch.setattr(runner.torch_runner, "create_backend", create)
-        monkeypatch.setattr(runner.torch_runner, "resolve_backend", lambda *_: "triton")
-
-    return begin
+    """Runners that start once it was called take the device's way."""
+    return partial(take_the_devices_way, monkeypatch)
 
 
 def served(how, **config):
@@ -99,6 +93,39 @@ def test_prompts_of_several_tiles_are_what_they_are_alone_whatever_padding_is_be
     assert any(rows < most for rows, most in sizes), "some launches were padded"
 
 
+def served_in_turn(lengths):
+    """One request after the other in one state row, each with blocks and tokens of its own."""
+    generator = torch.Generator().manual_seed(5)
+    config = EngineConfig(
+        scheduler=SchedulerConfig(max_num_seqs=1, max_num_batched_tokens=80, prefill_chunk_size=80),
+        cache=CacheConfig(num_blocks=512, block_size=4),
+    )
+    with Engine(TorchRunner(tiny_model(seed=2)), config) as engine:
+        for place, length in enumerate(lengths):
+            prompt = torch.randint(1, 60, (length,), generator=generator).tolist()
+            engine.add_request(str(place), prompt, SamplingParams(max_tokens=3))
+        while engine.has_unfinished_requests():
+            engine.step()
+        return outputs_in(engine.log)
+
+
+def test_prompts_laid_out_alike_are_sent_once_and_each_gets_its_own_tokens(fused, monkeypatch):
+    lengths = [70, 70, 65, 70]
+    expected = served_in_turn(lengths)
+    assert len({tuple(outputs) for outputs in expected.values()}) == len(lengths)
+    plain, sent = runner.prompt_loop.upload, []
+
+    def upload(array, device):
+        sent.append(array.ndim)
+        return plain(array, device)
+
+    fused()
+    monkeypatch.setattr(runner.prompt_loop, "upload", upload)
+    assert served_in_turn(lengths) == expected
+    whole, planes = [2, 2], [1]  # rows and tiles; one for each further loop of the four
+    assert sent == (whole + planes * 7) + (whole + planes * 3) * 2
+
+
 def test_fused_weights_are_the_models_own_and_survive_a_second_start(fused):
     loaded = tiny_model(seed=2)
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
@@ -163,15 +190,43 @@ def test_an_engine_with_tickets_in_flight_gets_the_same_outputs(fused, is_async)
     assert outputs(ExecutionConfig(async_scheduling=is_async)) == expected
 
 
-def test_without_memory_for_graphs_the_run_goes_on_and_its_log_says_why(fused, monkeypatch):
-    def capture(_executor, _progress):
-        raise torch.OutOfMemoryError
+def out_of_memory(_executor, _progress):
+    raise torch.OutOfMemoryError
 
+
+def test_without_memory_for_graphs_the_run_goes_on_and_its_log_says_why(fused, monkeypatch):
     fused()
-    monkeypatch.setattr(DeviceExecutor, "capture", capture)
+    monkeypatch.setattr(DeviceExecutor, "capture", out_of_memory)
     config = small_config(cuda_graphs=True)
     with EventLog.memory() as log:
         with Engine(TorchRunner(tiny_model(seed=2)), config, log) as engine:
             assert not engine.config.execution.cuda_graphs
-        first = EventRow(*next(iter(log.reader().events(1))))
+        (_, first), *_ = events(log)
     assert first.reason == "no-cuda-graphs cause=out-of-memory"
+
+
+def test_a_run_that_had_graphs_is_recovered_without_memory_for_them(fused, monkeypatch):
+    def begun(log):
+        engine = Engine(TorchRunner(tiny_model(seed=2)), small_config(cuda_graphs=True), log)
+        for place, (name, prompt) in enumerate(PROMPTS.items()):
+            params = SamplingParams(max_tokens=5, min_loops=1, exit_threshold=0.7, seed=place)
+            engine.add_request(name, prompt, params)
+        for _ in range(8):
+            engine.step()
+        return engine
+
+    def ended(engine):
+        while engine.has_unfinished_requests():
+            engine.step()
+        engine.close()
+        return outputs_in(engine.log)
+
+    fused()
+    monkeypatch.setattr(DeviceExecutor, "capture", lambda *_: 0)  # its steps are launched singly
+    expected = ended(begun(EventLog.memory()))
+    log = begun(EventLog.memory()).log
+    monkeypatch.setattr(DeviceExecutor, "capture", out_of_memory)
+    assert ended(Engine.recover(log, TorchRunner(tiny_model(seed=2)))) == expected
+    (recover,) = [row for trigger, row in events(log) if trigger == "recover"]
+    assert recover.reason == "no-cuda-graphs cause=out-of-memory"
+    assert audit.verify(log).verdict == "clean"

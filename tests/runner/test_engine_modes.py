@@ -11,6 +11,7 @@ import pytest
 from driving import dense_config, tiny_model
 from reference import dense_ouro
 from reference.dense_ouro import ExitRule
+from told import triggers
 
 from rlt_fsm import (
     CacheConfig,
@@ -102,10 +103,7 @@ def served(engine_config):
                 replays += sum(len(set(row.replay_depths)) > 1 for row in batch.rows)
                 shared_batches.update(["+".join(batch.works)] if len(batch.works) > 1 else [])
             step += 1
-        reader = engine.log.reader()
-        names = {move.move: move.trigger for move in reader.moves(engine.run_id)}
-        triggers = [names[event[5]] for event in reader.events(engine.run_id)]
-    counts = {trigger: triggers.count(trigger) for trigger in set(triggers)}
+        counts = Counter(triggers(engine.log))
     return completions, {"replay of several depths": replays, **counts, **shared_batches}
 
 

@@ -8,22 +8,14 @@ from collections import Counter
 
 import pytest
 import torch
+from driving import LateTorchRunner
 from driving_huginn import reference_config, tiny_huginn
 from reference import dense_huginn
+from told import triggers
 
 import audit
-from rlt_fsm import (
-    CacheConfig,
-    Engine,
-    EngineConfig,
-    EventLog,
-    ExecutionConfig,
-    ExitConfig,
-    SamplingParams,
-    SchedulerConfig,
-)
-from rlt_fsm.workload import Completion
-from runner.sim_completion import LateResults
+from rlt_fsm import CacheConfig, Engine, EngineConfig, EventLog, SamplingParams
+from rlt_fsm.config import from_mapping
 from runner.torch_runner import TorchRunner
 
 LOADED = tiny_huginn(seed=2)
@@ -62,13 +54,13 @@ LATE_WAYS = [way for way in WAYS if "alone" not in way]
 
 def config(way, layout="last_exited", *, is_async=False):
     scheduler, cache, execution = WAYS[way]
-    small = {"max_num_batched_tokens": 6, "prefill_chunk_size": 4}
-    return EngineConfig(
-        scheduler=SchedulerConfig(**{**small, **scheduler}),
-        cache=CacheConfig(**{"num_blocks": 400, "block_size": 2, "layout": layout, **cache}),
-        execution=ExecutionConfig(async_scheduling=is_async, max_in_flight=4, **execution),
-        exit=ExitConfig(mode="trace"),
-    )
+    sections = {
+        "scheduler": {"max_num_batched_tokens": 6, "prefill_chunk_size": 4, **scheduler},
+        "cache": {"num_blocks": 400, "block_size": 2, "layout": layout, **cache},
+        "execution": {"async_scheduling": is_async, "max_in_flight": 4, **execution},
+        "exit": {"mode": "trace"},
+    }
+    return from_mapping(sections)
 
 
 def params_of(name):
@@ -76,25 +68,6 @@ def params_of(name):
     return SamplingParams(
         max_tokens=len(depths), min_loops=1, exit_depths=depths, seed=seed, priority=priority
     )
-
-
-class LateTorchRunner(TorchRunner):
-    """Results come up to three steps late and out of order."""
-
-    def __init__(self, loaded, seed):
-        super().__init__(loaded)
-        self._late = LateResults(Completion(order="random", seed=seed, max_delay=3))
-
-    def submit(self, batch):
-        super().submit(batch)
-        for result in super().poll():
-            self._late.add(result)
-
-    def poll(self):
-        return self._late.poll()
-
-    def collect(self):
-        return self._late.collect()
 
 
 def served(runner, engine_config):
@@ -110,11 +83,9 @@ def served(runner, engine_config):
                         completions[output.request_id] = (output.token_ids, output.exit_depths)
                 step += 1
             assert engine.state.pool.free == engine.config.cache.num_blocks
-            reader = engine.log.reader()
-            names = {move.move: move.trigger for move in reader.moves(engine.run_id)}
-            triggers = Counter(names[event[5]] for event in reader.events(engine.run_id))
+            happened = Counter(triggers(log))
         assert audit.verify(log).findings == []
-    return completions, triggers
+    return completions, happened
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +105,11 @@ def references():
 @pytest.mark.parametrize("layout", ["last_exited", "shared"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_scheduling_gives_the_references_completions(way, layout, references):
-    completions, triggers = served(TorchRunner(LOADED), config(way, layout))
+    completions, happened = served(TorchRunner(LOADED), config(way, layout))
     assert completions == references[layout]
     if layout == "last_exited":
-        assert bool(triggers["offload"]) == ("offloads" in way)
-        assert bool(triggers["rewind"]) == ("rewinds" in way)
+        assert bool(happened["offload"]) == ("offloads" in way)
+        assert bool(happened["rewind"]) == ("rewinds" in way)
 
 
 @pytest.mark.parametrize("seed", range(2))

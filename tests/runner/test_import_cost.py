@@ -22,6 +22,10 @@ def test_importing_runner_loads_nothing_heavy():
     assert not modules_after("import runner") & set(HEAVY)
 
 
+def test_the_command_line_is_there_before_torch():
+    assert not modules_after("import runner.cli") & {"torch", "tokenizers", "safetensors"}
+
+
 def test_naming_a_torch_class_is_what_loads_torch():
     assert "torch" in modules_after("from runner import TorchRunner")
 

@@ -7,6 +7,7 @@ import pytest
 from driving import tiny_model
 from reference import dense_ouro
 from reference.dense_ouro import ExitRule
+from told import triggers
 
 from rlt_fsm import (
     CacheConfig,
@@ -53,9 +54,7 @@ def byte_folder(tmp_path):
 
 def aborts(llm):
     """How many requests the log says were aborted."""
-    reader = llm.engine.log.reader()
-    moves = {row.move: row.trigger for row in reader.moves(1)}
-    return [moves[row[5]] for row in reader.events(1)].count("abort")
+    return triggers(llm.engine.log).count("abort")
 
 
 def nothing_is_left(llm):
