@@ -20,6 +20,7 @@ class BlockLedger:
         self.tokens: list[int] = [0] * requests  # by ref: positions its blocks can hold
         self._references: dict[int, int] = {}  # block → requests that reference it, if any
         self._prefix: set[int] = set()  # blocks that the prefix cache keeps
+        self.prefix_only = 0  # those of them that no request references
         self.host: dict[int, int] = {}  # ref → host blocks of its snapshot
         self.state_rows: dict[int, int] = {}  # state row → ref
         self._row_of: dict[int, int] = {}  # ref → state row
@@ -35,24 +36,19 @@ class BlockLedger:
         return len(self._references)
 
     @property
-    def prefix_only(self) -> int:
-        """Blocks that only the prefix cache keeps."""
-        return sum(1 for block in self._prefix if block not in self._references)
-
-    @property
     def prefix_blocks(self) -> list[int]:
         """Blocks that the prefix cache keeps, by id."""
         return sorted(self._prefix)
 
     def keep_prefixes(self, blocks: Iterable[int]) -> None:
         """Go on with a prefix cache that keeps these."""
-        self._prefix.update(blocks)
+        for block in blocks:
+            self._keep(block)
 
     def hold(self, ref: int, blocks: Iterable[int]) -> None:
         """Go on with a request that references these."""
         for block in blocks:
-            self.owned[ref].add(block)
-            self._references[block] = self._references.get(block, 0) + 1
+            self._refer(self.owned[ref], block)
         self._set_tokens(ref)
 
     @property
@@ -85,8 +81,7 @@ class BlockLedger:
             elif block in self._prefix:
                 wrong = wrong or f"block {block}, which the prefix cache keeps"
             if block not in owned:
-                owned.add(block)
-                self._references[block] = self._references.get(block, 0) + 1
+                self._refer(owned, block)
         self._set_tokens(ref)
         return wrong
 
@@ -98,8 +93,7 @@ class BlockLedger:
             if block not in self._prefix:
                 wrong = wrong or f"block {block}, which the prefix cache does not keep"
             if block not in owned:
-                owned.add(block)
-                self._references[block] = self._references.get(block, 0) + 1
+                self._refer(owned, block)
         self._set_tokens(ref)
         return wrong
 
@@ -117,6 +111,7 @@ class BlockLedger:
                 self._references[block] = left
             else:
                 del self._references[block]
+                self.prefix_only += block in self._prefix
         self._set_tokens(ref)
         return wrong
 
@@ -128,7 +123,7 @@ class BlockLedger:
                 wrong = wrong or f"block {block}, which it does not reference"
             elif block in self._prefix:
                 wrong = wrong or f"block {block}, which the prefix cache keeps already"
-            self._prefix.add(block)
+            self._keep(block)
         return wrong
 
     def evict(self, blocks: Iterable[int]) -> str | None:
@@ -137,13 +132,16 @@ class BlockLedger:
         for block in blocks:
             if block not in self._prefix:
                 wrong = wrong or f"block {block}, which the prefix cache does not keep"
-            self._prefix.discard(block)
+                continue
+            self._prefix.remove(block)
+            self.prefix_only -= block not in self._references
         return wrong
 
     def lose_prefixes(self) -> int:
         """The prefix cache keeps nothing any more; how many blocks it had kept."""
         kept = len(self._prefix)
         self._prefix.clear()
+        self.prefix_only = 0
         return kept
 
     def seat(self, ref: int, row: int, rows: int | None) -> str | None:
@@ -162,6 +160,18 @@ class BlockLedger:
         row = self._row_of.pop(ref, None)
         if row is not None and self.state_rows.get(row) == ref:
             del self.state_rows[row]
+
+    def _refer(self, owned: set[int], block: int) -> None:
+        owned.add(block)
+        references = self._references.get(block, 0)
+        self._references[block] = references + 1
+        if not references:
+            self.prefix_only -= block in self._prefix
+
+    def _keep(self, block: int) -> None:
+        if block not in self._prefix:
+            self._prefix.add(block)
+            self.prefix_only += block not in self._references
 
     def _set_tokens(self, ref: int) -> None:
         self.tokens[ref] = len(self.owned[ref]) // self.planes * self.block_size

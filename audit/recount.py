@@ -168,6 +168,11 @@ class Recount:
         return (request.params.priority if by_priority else 0, request.submitted_seq)
 
     @property
+    def numbers_in_flight(self) -> list[int]:
+        """The tickets in flight; one that was submitted without a number comes first."""
+        return sorted(self.in_flight, key=lambda number: -1 if number is None else number)
+
+    @property
     def next_ticket(self) -> int:
         """The number of the batch being built, or of the next one."""
         newest = next(reversed(self.tickets.values()), None)

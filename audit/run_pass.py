@@ -29,12 +29,9 @@ from .recount import Recount, Step
 from .report import RunReport
 from .shape import explain
 from .steps import whole_run
-from .streaks import SHORTEST, Streak, Together, streak_of, stretches
+from .streaks import SHORTEST, UNREADABLE, Kin, Together, all_hold, streaks_of, stretches
 
 Progress = Callable[[int, int], None]  # (events read, events there are)
-
-# What a handler raises at a row that lacks what its trigger must tell.
-UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
 
 
 def _trusted(run: RunLog) -> str | None:
@@ -61,14 +58,13 @@ class _Handlers(dict[int, tuple[Handler, ...]]):
 
 
 class Pass:
-    """One reading of one run."""
+    """One reading of one run; `shortest`: how many events of a kind are judged at one go."""
 
     def __init__(
-        self, run: RunLog, progress: Progress | None = None, *, one_by_one: bool = False
+        self, run: RunLog, progress: Progress | None = None, *, shortest: int = SHORTEST
     ) -> None:
         self._run = run
-        # The reference: no streaks. What may come of work in flight is told one by one only.
-        self._one_by_one = one_by_one or run.config.execution.async_scheduling
+        self._shortest = shortest
         self._progress = progress
         self._findings = Findings()
         self._recount = Recount(run)
@@ -81,7 +77,10 @@ class Pass:
         self._invariants = [rule(self._recount, self._findings) for rule in rules]
         if kept is not None:
             self._take_up(kept)
+        self._before_step = [rule.before_step for rule in self._invariants if rule.begins_steps]
+        self._after_step = [rule.after_step for rule in self._invariants if rule.ends_steps]
         self._handlers = _Handlers(self._listeners)
+        self._kin = Kin(run.moves)
         self._together: dict[int, list[Together]] = {}
         self._step = Step(0, [], None)
         self._events = self._steps = self._last_seq = 0
@@ -209,17 +208,15 @@ class Pass:
             self._check_engine(step, self._run.checkpoint)
         self._step = step
         self._recount.is_recovering = step.is_recovery
-        for rule in self._invariants:
-            rule.before_step(step)
+        for before_step in self._before_step:
+            before_step(step)
         readable = self._log_rule.readable(step)
         if readable is not None:
             self._take_events(readable)
-        elif self._one_by_one:
-            self._take_events(step.events())
         else:
             self._take_stretches(step)
-        for rule in self._invariants:
-            rule.after_step(step)
+        for after_step in self._after_step:
+            after_step(step)
         self._log_rule.after_step(step)
         if step.number in self._run.boundaries:
             self._check_boundary(step, self._run.boundaries[step.number])
@@ -267,15 +264,29 @@ class Pass:
 
     def _take_stretches(self, step: Step) -> None:
         """The same, but for streaks of which every rule says at one go that nothing is wrong."""
-        for move, start, end in stretches(step.columns[MOVE]):
-            judges = self._judges(move) if end - start >= SHORTEST else []
-            streak = streak_of(step, start, end) if judges else None
-            if streak is None or not _all_hold(judges, streak):
-                self._take_events(step.events(start, end))
+        moves, taken = step.columns[MOVE], 0
+        for start, end in stretches(moves, self._kin):
+            if end - start < self._shortest or not self._judges(moves[start]):
                 continue
+            if taken < start:  # the rules judge what follows by what these lead to
+                self._take_events(step.events(taken, start))
+            if not self._take_together(step, start, end):
+                self._take_events(step.events(start, end))
+            taken = end
+        if taken < len(moves):
+            self._take_events(step.events(taken))
+
+    def _take_together(self, step: Step, start: int, end: int) -> bool:
+        """Judge a stretch at one go; False, and nothing changed, where that is not enough."""
+        streaks = streaks_of(step, start, end)
+        judged = [(self._judges(move), streak) for move, streak in streaks.items()]
+        if not judged or not all(all_hold(judges, streak) for judges, streak in judged):
+            return False
+        for judges, streak in judged:
             for judge in judges:
                 judge.note(streak)
             self._recount.latest_seq.update(zip(streak.refs, streak.seqs, strict=True))
+        return True
 
     def _unreadable(self, event: Event) -> bool:
         """Report a row that an invariant stumbled over; False if it is well formed."""
@@ -283,10 +294,3 @@ class Pass:
         if what is not None:
             self._log_rule.malformed(event, what)
         return what is not None
-
-
-def _all_hold(judges: list[Together], streak: Streak) -> bool:
-    try:
-        return all(judge.holds(streak) for judge in judges)
-    except UNREADABLE:
-        return False

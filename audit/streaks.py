@@ -4,46 +4,55 @@ A batch of 256 rows is 256 `select` events that differ in little. A rule that ha
 move says of a whole streak either that no event of it breaks the rule, and takes note of them all,
 or that it does not know: then every event is shown to every rule, one by one, as ever. The rules
 one by one are the reference; a streak only spares them what is as it should be.
+
+Where loops end early, those that go on and those that leave come in turn: `enqueue` events of one
+ticket whose work came from the same place are kin, and a stretch of them is one streak for each of
+its moves. Each request is in it once, so that none of the streaks changes what another one sees.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, groupby
+from typing import Final, NamedTuple, cast
 
-from .reader import BLOCKS, CAUSE, REF, SEQ, TICKET, A, B, C, D, E, Event
+import msgspec
+
+from rlt_fsm.log.port import EventColumns
+
+from .legality import Move
+from .reader import BLOCKS, CAUSE, MOVE, REF, SEQ, TICKET, A, B, C, D, E, Event
 from .recount import Step
 
 SHORTEST: Final = 6  # events; fewer are as fast one by one
+ONE_BY_ONE: Final = 1 << 62  # no streak is as long
+# What a rule raises at a row that lacks what its trigger must tell.
+UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError, LookupError)
 
 
 class Streak:
-    """Events `start` to `end` of a step, all with the same move, ticket, and a request each."""
+    """Events of a step that all have the same move and ticket, and a request each."""
 
     __slots__ = (
-        "a", "b", "blocks", "c", "causes", "d", "e", "length", "refs", "seqs", "start",
-        "step", "ticket",
+        "_columns", "a", "b", "blocks", "c", "causes", "d", "e", "length", "refs", "seqs", "ticket",
     )  # fmt: skip
 
-    def __init__(self, step: Step, start: int, end: int) -> None:
-        columns = step.columns
-        self.step = step
-        self.start = start
-        self.length = end - start
-        self.refs: list[int] = columns[REF][start:end]
-        self.seqs: list[int] = columns[SEQ][start:end]
-        self.ticket: int = columns[TICKET][start]
-        self.blocks = columns[BLOCKS][start:end]
-        self.causes = columns[CAUSE][start:end]
-        self.a = columns[A][start:end]
-        self.b = columns[B][start:end]
-        self.c = columns[C][start:end]
-        self.d = columns[D][start:end]
-        self.e = columns[E][start:end]
+    def __init__(self, ticket: int, columns: EventColumns) -> None:
+        self._columns = columns
+        self.ticket = ticket
+        self.refs: list[int] = columns[REF]
+        self.seqs: list[int] = columns[SEQ]
+        self.length = len(self.refs)
+        self.blocks = columns[BLOCKS]
+        self.causes = columns[CAUSE]
+        self.a = columns[A]
+        self.b = columns[B]
+        self.c = columns[C]
+        self.d = columns[D]
+        self.e = columns[E]
 
     @property
     def first(self) -> Event:
         """Its first event."""
-        return self.step.events(self.start, self.start + 1)[0]
+        return cast("Event", tuple(column[0] for column in self._columns))
 
 
 class Together(NamedTuple):
@@ -56,24 +65,59 @@ class Together(NamedTuple):
     note: Callable[[Streak], None]
 
 
-def stretches(moves: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(move, start, end) of the events of a step, cut wherever the move changes."""
+class Kin(dict[int, int]):
+    """By move: the one among its kin that was asked for first."""
+
+    def __init__(self, moves: Mapping[int, Move]) -> None:
+        super().__init__()
+        self._moves = moves
+        self._first: dict[str | int, int] = {}  # by source of the work
+
+    def __missing__(self, number: int) -> int:
+        move = self._moves[number]
+        has_kin = move.trigger == "enqueue" and move.edges == (None, move.work, None, None)
+        kind = move.work[0] if has_kin and move.work is not None else number
+        first = self[number] = self._first.setdefault(kind, number)
+        return first
+
+
+def stretches(moves: Iterable[int], kin: Kin) -> Iterator[tuple[int, int]]:
+    """(start, end) of the events of a step, cut wherever the next move is not kin."""
     start = 0
-    for move, same in groupby(moves):
+    for _, same in groupby(map(kin.__getitem__, moves)):
         end = start + len(list(same))
-        yield move, start, end
+        yield start, end
         start = end
 
 
-def streak_of(step: Step, start: int, end: int) -> Streak | None:
-    """The streak, if each of its events is one of another request and all are of one ticket."""
-    streak = Streak(step, start, end)
+def streaks_of(step: Step, start: int, end: int) -> dict[int, Streak]:
+    """The stretch's streaks by move, if its events are of one ticket and of a request each; else
+    none.
+    """
+    columns = [column[start:end] for column in step.columns]
+    ticket, refs, moves = columns[TICKET][0], columns[REF], columns[MOVE]
     is_plain = (
-        isinstance(streak.ticket, int)
-        and step.columns[TICKET][start:end].count(streak.ticket) == streak.length
-        and len(set(streak.refs)) == streak.length
+        isinstance(ticket, int)
+        and columns[TICKET].count(ticket) == len(refs)
+        and len(set(refs)) == len(refs)
     )
-    return streak if is_plain else None
+    if not is_plain:
+        return {}
+    if moves.count(moves[0]) == len(moves):
+        return {moves[0]: Streak(ticket, columns)}
+    streaks = {}
+    for move in dict.fromkeys(moves):
+        is_own = [own == move for own in moves]
+        streaks[move] = Streak(ticket, [list(compress(column, is_own)) for column in columns])
+    return streaks
+
+
+def all_hold(judges: Sequence[Together], streak: Streak) -> bool:
+    """Whether nothing is wrong with the streak, as far as every rule that listens to it can say."""
+    try:
+        return bool(judges) and all(judge.holds(streak) for judge in judges)
+    except UNREADABLE:
+        return False
 
 
 def nothing(_: Streak) -> None:

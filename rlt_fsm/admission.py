@@ -1,5 +1,7 @@
 """Admission: which waiting requests may enter or resume. Decides and records."""
 
+from collections import deque
+
 from .batch import Runner
 from .blocks import plane_major
 from .demand import Demand, entry_demand, promised, watermark
@@ -61,8 +63,9 @@ class Admission:
             if room is Room.FREE:
                 before = len(waiting)
                 self._enter(request, demand)
-                blocks = _Blocks(self._state, self._preemption)
-                has_preempted |= len(waiting) >= before
+                preempts = len(waiting) >= before
+                blocks.count_entry(request, preempts=preempts)
+                has_preempted |= preempts
             else:
                 left_behind.append(request)
                 self._leave_behind(request, demand, room)
@@ -126,40 +129,51 @@ class Admission:
 
 
 class _Blocks:
-    """The blocks that can be had until somebody enters; asked for ever worse requests.
+    """The blocks that can be had in one scan, asked for ever worse requests.
 
-    What all of them share is counted once, or a scan would count every live request for each
-    waiting one.
+    What running requests were promised is counted once, and then changed by who enters: or a scan
+    would count every live request for each waiting one.
     """
 
     def __init__(self, state: EngineState, preemption: Preemption) -> None:
         self._state = state
         self._preemption = preemption
-        self._spare: int | None = None  # without preempting anybody
-        self._most: int | None = None  # with preempting, for the worst request asked for so far
+        self._to_better = 0  # promised to running requests better than who was asked for last
+        self._to_others = 0  # to the other running ones
+        self._others: deque[tuple[Request, int]] | None = None  # with what each was; best first
 
     def room(self, request: Request, demand: Demand) -> Room:
         """Whether its blocks can be had: beside what was promised to running requests and the
         watermark; or paid by worse requests, beside what was promised to better ones.
         """
-        state = self._state
         if not demand.total:
             return Room.FREE
-        if self._spare is None:
-            self._spare = state.pool.obtainable - promised(state) - watermark(state)
-        if demand.total <= self._spare:
+        self._count_better(request)
+        state = self._state
+        kept_free = self._to_better + self._to_others + watermark(state)
+        if demand.total <= state.pool.obtainable - kept_free:
             return Room.FREE
-        preempts = state.config.scheduler.enable_preemption
-        if state.is_async:
-            spare = self._spare
-            if preempts:
-                spare = state.pool.obtainable - promised(state, request)
-            return self._preemption.block_room(request, demand.total - spare, demand.shared)
-        # A worse request has fewer victims, and more is promised to better ones.
-        if not preempts or (self._most is not None and demand.total > self._most):
-            return Room.NONE
-        reclaimable = self._preemption.reclaimable(request, demand.shared)
-        payable = state.pool.obtainable + reclaimable - promised(state, request)
-        kept = len(demand.shared) * state.planes  # it may not take what it shares; others may
-        self._most = payable + kept
-        return Room.FREE if demand.total <= payable else Room.NONE
+        if state.config.scheduler.enable_preemption:
+            kept_free = self._to_better
+        missing = demand.total + kept_free - state.pool.obtainable
+        return self._preemption.block_room(request, missing, demand.shared)
+
+    def count_entry(self, request: Request, *, preempts: bool) -> None:
+        """A request has entered; `preempts`: running ones were preempted for it."""
+        if self._others is None:
+            return
+        self._to_better += promised(self._state, request)
+        if preempts:
+            self._others = deque(other for other in self._others if other[0].status == "ACTIVE")
+            self._to_others = sum(blocks for _, blocks in self._others)
+
+    def _count_better(self, request: Request) -> None:
+        if self._others is None:
+            running = (other for other in self._state.holders if other.status == "ACTIVE")
+            promises = ((other, promised(self._state, other)) for other in running)
+            self._others = deque(promise for promise in promises if promise[1])
+            self._to_others = sum(blocks for _, blocks in self._others)
+        while self._others and self._others[0][0].order_key < request.order_key:
+            _, blocks = self._others.popleft()
+            self._to_better += blocks
+            self._to_others -= blocks

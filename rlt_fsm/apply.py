@@ -263,6 +263,7 @@ def _ended(state: EngineState, fact: Finished | Aborted, seq: int) -> Applied:
     request.ended_seq = seq
     request.finish_reason = fact.finish_reason if isinstance(fact, Finished) else FinishReason.ABORT
     state.unfinished -= 1
+    state.retiring[request] = None
     return move, request.blocks
 
 
@@ -275,6 +276,7 @@ def _retired(state: EngineState, fact: Retired) -> Applied:
         free_slot(state, request)
     drop_blocks(state, request)
     drop_snapshot(state, request)
+    del state.retiring[request]
     del state.by_ref[fact.ref]
     del state.by_id[request.spec.request_id]
     return move, 0

@@ -1,8 +1,10 @@
 """An engine's state as text, and back: where a run goes on whose first events are archived.
 
 All that the fold of those events comes to, but for how often ids were used, which stays in the log.
-What follows from the rest (the waiting line, who references a block) is built anew.
+What follows from the rest (the waiting line, who holds blocks, who references each) is built anew.
 """
+
+from functools import partial
 
 import msgspec
 
@@ -119,8 +121,12 @@ def from_json(text: str, config: EngineConfig, model: ModelFacts) -> EngineState
         "prelude_batches_since_prompt_recurrent", "last_works",
     ):  # fmt: skip
         setattr(state, name, getattr(saved, name))
-    for request in saved.requests:
-        state.by_ref[request.ref] = state.by_id[request.spec.request_id] = _load(request, model)
+    for request in map(partial(_load, model=model), saved.requests):
+        state.by_ref[request.ref] = state.by_id[request.spec.request_id] = request
+        if request.blocks:
+            state.holders.add(request)
+        if request.finish_reason is not None:
+            state.retiring[request] = None
     for ref in saved.waiting:
         state.waiting.add(state.by_ref[ref])
     for key, refs in saved.queues.items():

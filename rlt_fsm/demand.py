@@ -38,7 +38,9 @@ def entry_demand(state: EngineState, request: Request) -> Demand:
 
 def growth_demand(state: EngineState, request: Request, tokens: int) -> int:
     """Blocks missing until `tokens` positions of a running request lie in blocks."""
-    return max(0, _blocks(state, tokens) - request.blocks)
+    if tokens <= request.covered_tokens:
+        return 0
+    return _blocks(state, tokens) - request.blocks
 
 
 def next_tokens(request: Request) -> int:
@@ -53,24 +55,17 @@ def claimed(state: EngineState, shared: list[Page]) -> int:
     return sum(1 for page in shared for block in page if not state.pool.references(block))
 
 
-def promised(state: EngineState, better_than: Request | None = None) -> int:
-    """Blocks that active requests were admitted for, or need for their next token, and have not
-    taken yet; with `better_than`, those of strictly better requests alone.
+def promised(state: EngineState, request: Request) -> int:
+    """Blocks that a running request was admitted for, or needs for its next token, and has not
+    taken yet.
 
-    Without the next token's, what enters beside a request would be preempted for it at once.
+    Without the next token's, what enters beside it would be preempted for it at once.
     """
     if not state.config.cache.incremental_allocation:
         return 0
-    preemption = state.config.scheduler.enable_preemption
-    reserved = 0
-    for request in state.by_ref.values():
-        if request.status != "ACTIVE":
-            continue
-        if better_than is not None and request.order_key > better_than.order_key:
-            continue
-        tokens = next_tokens(request) if preemption else request.capacity_tokens
-        reserved += growth_demand(state, request, tokens)
-    return reserved
+    preempts = state.config.scheduler.enable_preemption
+    tokens = next_tokens(request) if preempts else request.capacity_tokens
+    return growth_demand(state, request, tokens)
 
 
 def watermark(state: EngineState) -> int:

@@ -150,7 +150,7 @@ class _Drive:
             self._disarm()
             if (next_at := self._next_at()) is None:
                 break
-            engine.advance_to(next_at)
+            engine.advance_to(max(next_at, engine.current_step))  # a recovery took a step, too
             self._observe(engine.last_events)
         return DriveResult(
             requests=tuple(self._results[key] for key in self._by_ref),

@@ -52,6 +52,8 @@ def free_slot(state: EngineState, request: Request) -> None:
 def take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
     """A request's table grows by free blocks, plane-major."""
     state.pool.take(blocks)
+    if blocks and not request.blocks:
+        state.holders.add(request)
     request.blocks += len(blocks)
     request.block_table = extend_table(request.block_table, blocks, state.planes)
     request.covered_tokens = len(request.block_table[0]) * state.block_size
@@ -60,6 +62,7 @@ def take_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -
 def share_blocks(state: EngineState, request: Request, blocks: tuple[int, ...]) -> None:
     """A request's table starts with pages of the prefix cache, which become the newest."""
     state.pool.share(blocks)
+    state.holders.add(request)
     request.blocks += len(blocks)
     request.block_table = extend_table((), blocks, state.planes)
     request.covered_tokens = len(request.block_table[0]) * state.block_size
@@ -75,7 +78,10 @@ def drop_snapshot(state: EngineState, request: Request) -> None:
 
 def drop_blocks(state: EngineState, request: Request) -> None:
     """A request gives up every block it references."""
+    if not request.blocks:
+        return
     state.pool.drop(request.block_ids)
+    state.holders.remove(request)
     request.blocks = 0
     request.block_table = ()
     request.covered_tokens = 0

@@ -7,7 +7,9 @@ when tickets in flight retire, the answer is to wait for that.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from enum import Enum, auto
+from itertools import accumulate, chain
 
 from .batch import Runner
 from .blocks import plane_major
@@ -52,26 +54,21 @@ class Preemption:
         """Whether a better request waits for worse ones to come out of flight."""
         return self.held_for is not None and request.order_key > self.held_for.order_key
 
-    def _retiring(self) -> list[Request]:
-        """Requests that have ended and wait for their last ticket."""
-        return [r for r in self._state.by_ref.values() if r.finish_reason is not None]
-
     # ---- slots -------------------------------------------------------------------------------
 
     def slot_room(self, requester: Request) -> Room:
         """Whether a slot is free, or a strictly less urgent request can give up its own."""
         if self._state.has_slot():
             return Room.FREE
-        if self._state.is_async and self._retiring():
+        if self._state.retiring:
             return Room.RETIRING
         if not self._yields:
             return Room.NONE
         if self._slot_victim(requester) is not None:
             return Room.FREE
-        if self._state.is_async and any(
-            request.tickets_in_flight and self._may_yield(request, requester)
-            for request in self._state.by_ref.values()
-        ):
+        worse = self._state.holders.worse_than(requester.order_key)
+        in_flight = (request for request in worse if request.tickets_in_flight)
+        if any(self._may_yield(request, requester) for request in in_flight):
             return Room.IN_FLIGHT
         return Room.NONE
 
@@ -85,14 +82,12 @@ class Preemption:
         self._recorder.record(Yielded(victim.ref, requester.ref), cause=requester.queued_seq)
 
     def _slot_victim(self, requester: Request) -> Request | None:
-        candidates = (
-            request
-            for request in self._state.by_ref.values()
-            if request.work.startswith("QUEUED:")
-            and not request.tickets_in_flight
-            and self._may_yield(request, requester)
-        )
-        return max(candidates, key=lambda request: request.order_key, default=None)
+        """Who gives up its slot: the worst that may. Whoever is active holds blocks."""
+        for request in self._state.holders.worse_than(requester.order_key):
+            is_queued = request.work.startswith("QUEUED:") and not request.tickets_in_flight
+            if is_queued and self._may_yield(request, requester):
+                return request
+        return None
 
     def _may_yield(self, victim: Request, requester: Request) -> bool:
         """Whether a running request may lose its slot to a strictly more urgent one."""
@@ -106,35 +101,33 @@ class Preemption:
         """
         if missing <= 0:
             return Room.FREE
-        coming = self._retiring() if self._state.is_async else []
-        if coming and missing <= self._held_alone(coming, keep):
+        retiring = self._state.retiring
+        if retiring and self._is_enough(retiring, missing, keep):
             return Room.RETIRING
-        if missing <= self.reclaimable(requester, keep):
+        if self._is_enough(self._block_victims(requester), missing, keep):
             return Room.FREE
         if not self._state.is_async or not self._is_enabled:
             return Room.NONE
-        victims = self._block_victims(requester)
-        victims += [
-            request
-            for request in self._state.by_ref.values()
-            if request.order_key > requester.order_key
-            and request.tickets_in_flight
-            and request.status == "ACTIVE"
-        ]
-        return Room.IN_FLIGHT if missing <= self._held_alone(victims + coming, keep) else Room.NONE
+        worse = self._state.holders.worse_than(requester.order_key)
+        coming = chain(retiring, (other for other in worse if other not in retiring))
+        return Room.IN_FLIGHT if self._is_enough(coming, missing, keep) else Room.NONE
 
-    def reclaimable(self, requester: Request, keep: list[Page]) -> int:
-        """Blocks, those of `keep` apart, that come free if every worse request gives up its KV."""
-        return self._held_alone(self._block_victims(requester), keep)
-
-    def _held_alone(self, requests: list[Request], keep: list[Page]) -> int:
-        """Blocks, those of `keep` apart, that nobody but `requests` references."""
+    def _is_enough(self, holders: Iterable[Request], missing: int, keep: list[Page]) -> bool:
+        """Whether `missing` blocks, those of `keep` apart, are referenced by nobody but some
+        `holders`; no more of them are looked at than it takes.
+        """
         if not self._state.config.cache.enable_prefix_caching:
-            return sum(request.blocks for request in requests)
+            return any(missing <= held for held in accumulate(h.blocks for h in holders))
         kept = {block for page in keep for block in page}
-        held = Counter(block for request in requests for block in request.block_ids)
         references = self._state.pool.references
-        return sum(1 for b, n in held.items() if n == references(b) and b not in kept)
+        held: Counter[int] = Counter()
+        for holder in holders:
+            for block in holder.block_ids:
+                held[block] += 1
+                missing -= held[block] == references(block) and block not in kept
+            if missing <= 0:
+                return True
+        return False
 
     def make_room(self, requester: Request, blocks: int, keep: list[Page]) -> None:
         """Make `blocks` blocks free, which can be had: worst victims first. Pages in `keep` stay
@@ -150,21 +143,17 @@ class Preemption:
                     break
         self._evict_pages(requester, blocks, keep)
 
-    def _block_victims(self, requester: Request) -> list[Request]:
+    def _block_victims(self, requester: Request) -> Iterable[Request]:
         """Worse requests that hold blocks and may lose them, the worst first."""
         if not self._is_enabled:
-            return []
-        victims = [
+            return ()
+        return (
             request
-            for request in self._state.by_ref.values()
-            if request.order_key > requester.order_key
-            and request.blocks
-            and not request.work.startswith("TAKEN:")
+            for request in self._state.holders.worse_than(requester.order_key)
+            if not request.work.startswith("TAKEN:")
             and not request.tickets_in_flight
-            and request.status in {"ACTIVE", "WAITING"}
-        ]
-        victims.sort(key=lambda request: request.order_key, reverse=True)
-        return victims
+            and request.finish_reason is None
+        )
 
     def _evict(self, victim: Request, requester: Request) -> None:
         """Capacity preemption: the victim's KV goes to the host, or a replay rebuilds it later."""

@@ -1,6 +1,7 @@
 """What a recorded run was given and what its model answered: all that a re-drive needs of a log.
 
-Given: the configuration, the calls (adds and aborts) with the steps before which they came.
+Given: the configuration, the calls (adds and aborts) and crashes, with the steps before which they
+came.
 Answered: tokens, exit depths, logprobs, and which batches the device failed. What the engine made
 of it (admissions, batches, preemptions) is left out on purpose: a re-drive decides that anew.
 """
@@ -21,6 +22,7 @@ from .events import (
     Fact,
     OutputSampled,
     Refused,
+    Retired,
     Rewound,
     RunClosed,
     RunOpened,
@@ -52,7 +54,15 @@ class AbortCalled(NamedTuple):
     name: Name
 
 
-Call = Added | AbortCalled
+class Crashed(NamedTuple):
+    """The process ended before step `step`, and the run was recovered."""
+
+    step: int
+
+
+Call = Added | AbortCalled | Crashed
+# What a call leaves in the log by itself, and no step needs to be taken for.
+_OF_CALLS = (RunOpened, Submitted, Refused, Aborted, Retired)
 
 
 class Answer(NamedTuple):
@@ -106,7 +116,7 @@ def read_record(log: EventStore, run_id: int) -> Record:
     """Read a run's record.
 
     Raises:
-        LogError: there is no such run, it was recovered after a crash, or its rows cannot be read.
+        LogError: there is no such run, or its rows cannot be read.
     """
     reader = log.reader()
     info = next((info for info in reader.runs() if info.run_id == run_id), None)
@@ -158,11 +168,18 @@ class _Reading:
         self._codas: dict[Name, int] = {}  # selected so far
         self._coda_due: set[int] = set()  # refs
         self._has_verdicts = False
+        self._recovered_step: int | None = None  # the last one
+        self._was_taken_step = False  # the last step has more than what was called
         self._outcome: Outcome | None = None
 
     def read(self, item: Recorded) -> None:
         """Take one fact in."""
-        fact, self.seq, self._last_step, ticket = item
+        fact, self.seq, step, ticket = item
+        if isinstance(fact, RunRecovered):
+            self._crashed(step)
+        if step != self._last_step:
+            self._last_step, self._was_taken_step = step, False
+        self._was_taken_step |= not isinstance(fact, _OF_CALLS)
         match fact:
             case Enqueued(ref, work, exit_depth):
                 if ticket is not None:
@@ -174,6 +191,8 @@ class _Reading:
             case Selected(ref) if ref in self._coda_due:
                 self._coda_due.discard(ref)
                 self._codas[self._names[ref]] += 1
+            case BatchFailed() if step == self._recovered_step:
+                pass  # lost in the crash: it never landed
             case BatchCompleted() | BatchFailed():
                 assert ticket is not None, "a ticket fact names its ticket"
                 error = fact.reason if isinstance(fact, BatchFailed) else None
@@ -200,19 +219,23 @@ class _Reading:
                 self._calls.append(AbortCalled(step, ref, self._names[ref]))
             case Rewound(ref):
                 self._coda_due.discard(ref)
+                name = self._names[ref]
+                self._codas[name] = len(self._answers[name])  # one that a crash took runs again
             case RunOpened():
                 self._opened = fact
             case RunClosed(outcome):
                 self._outcome = outcome
                 if outcome == Outcome.CLOSED:
                     self._leave_out_closing_aborts()
-            case RunRecovered():
-                raise LogError(
-                    f"{self._place} was recovered after a crash (seq {self.seq}): this version "
-                    "re-drives runs in one piece only"
-                )
             case _:
                 pass
+
+    def _crashed(self, step: int) -> None:
+        """A recovery takes a step of its own, after the one that the crash broke off: whether that
+        one was taken, or something was only called before it, shows in its events.
+        """
+        self._calls.append(Crashed(step if self._was_taken_step else self._last_step))
+        self._recovered_step = step
 
     def _leave_out_closing_aborts(self) -> None:
         """`close` aborts who is live, in the order of refs; nobody called for these."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from .errors import WorkloadError
 from .params import SamplingParams
-from .record import Added, Name, Record
+from .record import Added, Crashed, Name, Record
 from .states import Outcome
 from .workload import FORMAT, Action, Expect, Request, Workload, label, parse
 
@@ -29,6 +29,8 @@ def workload_of(record: Record) -> Workload:
     for call in record.calls:
         if isinstance(call, Added):
             requests.append(_request(record, call))
+        elif isinstance(call, Crashed):
+            actions.append(Action(at=call.step, crash=True))
         else:
             actions.append(Action(at=call.step, abort=label(*call.name)))
     actions += [Action(at=step, fail=True) for step in record.failures]

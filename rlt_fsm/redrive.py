@@ -1,14 +1,18 @@
 """redrive: today's engine through the calls of a recorded run, each before its recorded step.
 
 The twin of `drive.py` for logs instead of workloads. Decides nothing about scheduling: under the
-same revision and configuration the engine's log is the recorded one, event for event.
+same revision and configuration the engine's log is the recorded one, event for event. A crash is
+made again between two steps: where the process died within one, that is taken to its end first.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import assert_never
 
+from .crash import crash
 from .engine import Engine
 from .errors import RequestRefused
-from .record import Added, Call, Record
+from .record import AbortCalled, Added, Call, Crashed, Record
 from .states import Outcome
 from .workload_form import DEFAULT_MAX_STEPS
 
@@ -80,14 +84,16 @@ class _Redrive:
 
     def _call(self, call: Call) -> None:
         engine = self._engine
-        if isinstance(call, Added):
-            spec = call.spec
-            try:
-                engine.add_request(spec.request_id, spec.prompt_token_ids, spec.params)
-            except RequestRefused:
-                return  # recorded; under another configuration it may be another request's turn
-        else:
-            request_id, generation = call.name
-            live = engine.state.by_id.get(request_id)
-            if live is not None and live.spec.generation == generation:
-                engine.abort_request(request_id)
+        match call:
+            case Added(spec=spec):
+                # A refusal is recorded; under another configuration it may be another's turn.
+                with suppress(RequestRefused):
+                    engine.add_request(spec.request_id, spec.prompt_token_ids, spec.params)
+            case AbortCalled(name=(request_id, generation)):
+                live = engine.state.by_id.get(request_id)
+                if live is not None and live.spec.generation == generation:
+                    engine.abort_request(request_id)
+            case Crashed():
+                crash(engine)
+            case _:
+                assert_never(call)

@@ -50,8 +50,8 @@ class Scheduler:
             if turn is ADMIT:
                 self._admission.admit()
                 if self.waits_for_victims:
-                    # Prompts that ran now would make a loop due, which puts the victims in flight
-                    # anew before admission is tried again: let them land first.
+                    # To enter, or to grow since an earlier turn. Prompts that ran now would make a
+                    # loop due, which puts the victims in flight anew: let them land first.
                     return None
                 continue
             rows = self._fill(turn)

@@ -1,11 +1,8 @@
 """EngineState: everything a decision may read. Changed by `apply` only, for a recorded fact.
 
 Queues are insertion-ordered dicts keyed by request, so that entering, leaving and finding are O(1);
-`waiting` is kept in the order key. Nothing here knows a clock, a runner or the log.
+`waiting` and `holders` are kept in the order key. Nothing here knows a clock, a runner or the log.
 """
-
-from bisect import bisect_left, insort
-from collections.abc import Iterator
 
 import msgspec
 
@@ -16,10 +13,9 @@ from .events import Selected
 from .generations import Generations
 from .machines import NULL
 from .moves import INITIAL, KV_OF, SLOT_OF, STATUS_OF, WORK_OF
+from .order import Holders, OrderKey, Waiting
 from .prefixes import PrefixIndex
 from .states import WorkKey
-
-OrderKey = tuple[int, int]  # (priority or 0, submitted seq); smaller is better
 
 
 class Request:
@@ -166,40 +162,6 @@ class Ticket(msgspec.Struct):
     settled_seq: int = -1  # of its complete_batch or fail_batch
 
 
-class Waiting:
-    """The waiting requests in order-key order, whatever happened to them before."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[OrderKey, Request]] = []  # keys are unique: seq breaks ties
-
-    def add(self, request: Request) -> None:
-        """Put a request at its place."""
-        insort(self._entries, (request.order_key, request), key=lambda entry: entry[0])
-
-    def remove(self, request: Request) -> None:
-        """Take a request out; it must be there."""
-        at = bisect_left(self._entries, request.order_key, key=lambda entry: entry[0])
-        assert self._entries[at][1] is request, f"{request.name} is not waiting"
-        del self._entries[at]
-
-    def first(self, count: int) -> list[Request]:
-        """The best `count` requests."""
-        return [request for _, request in self._entries[:count]]
-
-    def ahead_of(self, key: OrderKey) -> list[Request]:
-        """The waiting requests whose order key is better than `key`."""
-        at = bisect_left(self._entries, key, key=lambda entry: entry[0])
-        return [request for _, request in self._entries[:at]]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[Request]:
-        return (request for _, request in self._entries)
-
-
 class EngineState:
     """The fold of a run's log."""
 
@@ -214,7 +176,9 @@ class EngineState:
         self.generations = Generations()
         self.by_ref: dict[int, Request] = {}
         self.by_id: dict[str, Request] = {}
-        self.waiting = Waiting()
+        self.waiting: Waiting[Request] = Waiting()
+        self.holders: Holders[Request] = Holders()
+        self.retiring: dict[Request, None] = {}  # they have ended, and hold what they held
         self.queues: dict[WorkKey, dict[Request, None]] = {key: {} for key in WorkKey}
         self.tickets: dict[int, Ticket] = {}
         self.slots_held = 0
@@ -262,6 +226,8 @@ class EngineState:
             "requests": {ref: _request_dict(r) for ref, r in self.by_ref.items()},
             "ids": {request_id: r.ref for request_id, r in self.by_id.items()},
             "waiting": [r.ref for r in self.waiting],
+            "holders": [r.ref for r in self.holders],
+            "retiring": sorted(r.ref for r in self.retiring),
             "queues": {str(k): [r.ref for r in q] for k, q in self.queues.items()},
             "tickets": {t: (v.state, list(v.refs)) for t, v in self.tickets.items()},
             "slots_held": self.slots_held,

@@ -14,10 +14,10 @@ from rlt_fsm import config as configs
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec, Row
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.engine import Engine
-from rlt_fsm.errors import WorkloadError
+from rlt_fsm.errors import ConfigError, WorkloadError
 from rlt_fsm.log import EventLog
 from rlt_fsm.log.port import EventStore
-from rlt_fsm.record import Answer, Record, read_record
+from rlt_fsm.record import Answer, Crashed, Record, read_record
 from rlt_fsm.redrive import OnStep, redrive
 from rlt_fsm.states import Operation, WorkKey
 from rlt_fsm.workload import parse, to_json
@@ -56,6 +56,7 @@ class Redrive:
     def __init__(self, source: EventStore, run_id: int, settings: Mapping[str, str]) -> None:
         self._record = read_record(source, run_id)
         self._config = configs.validate(configs.override(self._record.config, settings))
+        _require_recoverable(self._config, self._record)
         RecordedRunner(self._record).start(self._config)
         self._has_verdicts = self._record.has_verdicts or bool(settings)
 
@@ -76,6 +77,16 @@ class Redrive:
         runner.follow(lambda: engine.current_step)
         cut_off = redrive(engine, self._record, on_step=on_step)
         return Redriven(run_id=engine.run_id, unrecorded=runner.unrecorded, cut_off=cut_off)
+
+
+def _require_recoverable(config: EngineConfig, record: Record) -> None:
+    """Raise ConfigError where a recorded crash would leave nothing to go on from."""
+    crashes = [call.step for call in record.calls if isinstance(call, Crashed)]
+    if crashes and config.execution.durability == "off":
+        raise ConfigError(
+            "execution.durability='off' writes no log to recover from, and the recorded run "
+            f"crashed (before step {crashes[0]}): replay it with 'group' or 'step'"
+        )
 
 
 def _workload(record: Record, config: EngineConfig) -> str | None:
@@ -103,8 +114,7 @@ class RecordedRunner:
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """The recorded model's facts, with the planes that the layout in `config` needs."""
-        self._results.clear()
-        self.unrecorded.clear()
+        self._results.clear()  # a crash took them
         record = self._record
         outside = record.model.planes - self._loop_planes(record.config)  # of other layers
         facts = replace(record.model, planes=self._loop_planes(config) + outside)

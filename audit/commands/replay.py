@@ -28,10 +28,11 @@ HELP = """Drive today's scheduler through a recorded run, without its model, and
 
 Example: rlt-audit replay run.db --set scheduler.mode=mixed -o what-if.db
 
-The recorded arrivals, aborts, device failures, exit depths and tokens are given again, so that a
-log from a GPU is replayed anywhere. Same revision and configuration: the same digest. Beyond the
-record a token runs to full depth and is token 0, marked `unrecorded` in the new log. A is the
-recorded run, B the new one.
+The recorded arrivals, aborts, crashes, device failures, exit depths and tokens are given again, so
+that a log from a GPU is replayed anywhere. Same revision and configuration: the same digest; only a
+run of which a crash left half a step (as durability `step` may) differs from there on, since that
+step is taken to its end first. Beyond the record a token runs to full depth and is token 0, marked
+`unrecorded` in the new log. A is the recorded run, B the new one.
 
 Exit status: 0 the same, 1 different, 2 the log cannot be driven again or the settings cannot be
 used, 3 the same as far as the record goes, but it has no end.

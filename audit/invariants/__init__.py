@@ -9,6 +9,7 @@ from .batches import S6Batch
 from .blocks import S9Blocks
 from .drain import D1Drained, D2OneEnd
 from .fairness import F1AdmissionOrder, F3NoInversion
+from .identity import S12Identity
 from .legal_moves import S1Legal
 from .liveness import L1NoEmptyStep
 from .log_chain import S13Log
@@ -17,7 +18,7 @@ from .preemption import S10Preemption
 from .progress import L2NetProgress, L3WorthIt
 from .ranges import S7Ranges
 from .safety_machines import S2SlotLimit, S3ActiveHoldsSlot, S4SlotHasOwner, S5PendingWork
-from .tickets import S11Tickets, S12Identity
+from .tickets import S11Tickets
 from .turns import F2PromptShare, F4Served
 
 ALL: tuple[type[Invariant], ...] = (

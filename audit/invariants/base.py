@@ -39,6 +39,16 @@ class Invariant:
         """Whether what it has read may still turn out to be wrong by itself."""
         return False
 
+    @property
+    def begins_steps(self) -> bool:
+        """Whether it has something to do before a step."""
+        return type(self).before_step is not Invariant.before_step
+
+    @property
+    def ends_steps(self) -> bool:
+        """Whether it has something to do after a step."""
+        return type(self).after_step is not Invariant.after_step
+
     def taken_up(self) -> None:
         """What it keeps was set anew: set up what follows from it."""
 

@@ -64,7 +64,8 @@ class Causes:
             case "select":
                 return Together(self._take_up, nothing)
             case "enqueue":
-                return Together(self._follow_results, self._note_enqueued)
+                holds = self._go_on_early if self._is_async else self._follow_results
+                return Together(holds, self._note_enqueued)
             case "output":
                 return Together(self._follow_tickets, self._note_outputs)
             case _:
@@ -81,6 +82,14 @@ class Causes:
         return self._follow_tickets(streak) or streak.causes == [
             outputs[ref] for ref in streak.refs
         ]
+
+    def _go_on_early(self, streak: Streak) -> bool:
+        (cause,) = set(streak.causes)
+        own = self._settled.get(streak.ticket), self._submitted.get(streak.ticket)
+        return cause in own or any(
+            self._settled.get(number) == cause and ticket.refs.keys() >= set(streak.refs)
+            for number, ticket in self._recount.in_flight.items()
+        )
 
     def _note_enqueued(self, streak: Streak) -> None:
         self._queued.update(zip(streak.refs, streak.seqs, strict=True))

@@ -43,7 +43,7 @@ class D1Drained(Invariant):
             requests=[
                 recount.name(ref) for ref, status in enumerate(recount.status) if status != NULL
             ][:20],
-            tickets=sorted(recount.in_flight),
+            tickets=recount.numbers_in_flight,
         )
 
 

@@ -1,6 +1,6 @@
 """S13: the log itself is whole: every row is there, in order, readable and sealed."""
 
-from itertools import islice
+from itertools import groupby, islice
 from operator import lt
 
 from ..chain import GENESIS, step_digest
@@ -129,10 +129,11 @@ class S13Log(Invariant):
         return readable
 
     def _check_order(self, step: Step, phase_of: dict[int, int]) -> None:
-        phases = [phase_of[move] for move in step.columns[MOVE] if move in phase_of]
-        if phases == sorted(phases):
+        turns = [phase_of[move] for move, _ in groupby(step.columns[MOVE]) if move in phase_of]
+        if first_out_of_order(turns, is_async=self._is_async) is None:
             return
         events = [event for event in step.events() if event[MOVE] in phase_of]
+        phases = [phase_of[event[MOVE]] for event in events]
         place = first_out_of_order(phases, is_async=self._is_async)
         if place is not None:
             late, before = events[place], events[place - 1]
@@ -262,8 +263,7 @@ class S13Log(Invariant):
         self.compare_row(step, row, "last_seq", last)
         if not row.digest and self.recount.run.is_foreign:
             return
-        names, texts = self._names, self._texts
-        digest = step_digest(self._digest, step.number, step.columns, names, texts)
+        digest = step_digest(self._digest, step.number, step.columns, self._names, self._texts)
         self._digest = row.digest
         if digest != row.digest:
             self.found_in_step(

@@ -72,9 +72,15 @@ class S8Outputs(Invariant):
 
     def together(self, move: Move) -> Together | None:
         """Outputs that nothing is wrong with and that stop nobody, and what goes on after them."""
-        if move.trigger == "output":
-            return Together(self._are_plain, self._note_outputs)
-        return Together(self._go_on, self._note_codas) if move.trigger == "enqueue" else None
+        match move.trigger:
+            case "output":
+                return Together(self._are_plain, self._note_outputs)
+            case "enqueue":
+                return Together(self._go_on, self._note_codas)
+            case "select":
+                return Together(self._may_sample, self._note_samples)
+            case _:
+                return None
 
     def _are_plain(self, streak: Streak) -> bool:
         outputs, requests, stopped = self.recount.outputs, self.recount.requests, self._stopped
@@ -132,6 +138,15 @@ class S8Outputs(Invariant):
         codas = self._codas
         for ref in streak.refs:
             codas[ref] = codas.get(ref, 0) + 1
+
+    def _may_sample(self, streak: Streak) -> bool:
+        outputs, scheduled = self.recount.outputs, self.recount.scheduled_outputs
+        return all(scheduled[ref] <= outputs[ref] for ref in streak.refs)
+
+    def _note_samples(self, streak: Streak) -> None:
+        outputs, scheduled = self.recount.outputs, self.recount.scheduled_outputs
+        for ref in streak.refs:
+            scheduled[ref] = outputs[ref] + 1
 
     def _output(self, event: Event) -> None:
         ref, idx = event[REF], event[A]

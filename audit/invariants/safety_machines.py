@@ -119,8 +119,8 @@ class S4SlotHasOwner(Invariant):
 
     def after_step(self, step: Step) -> None:
         """After a crash nobody runs."""
-        holders = sorted(self.recount.name(ref) for ref in self.recount.slot_holders)
-        if step.is_recovery and holders:
+        if step.is_recovery and self.recount.slot_holders:
+            holders = sorted(self.recount.name(ref) for ref in self.recount.slot_holders)
             self.found_in_step(
                 step,
                 f"The recovery of step {step.number} leaves {holders[0]} its slot; nobody runs "

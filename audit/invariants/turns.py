@@ -131,6 +131,8 @@ class F4Served(Invariant):
 
     def together(self, move: Move) -> Together | None:
         """Work that becomes ready in its turn, or is selected within a batch of becoming so."""
+        if move.trigger == "output":
+            return Together(lambda _: True, self._codas_may_follow)
         if move.work is None or move.status is not None:
             return None
         source, dest = (KEY_OF.get(state) for state in move.work)
@@ -190,6 +192,11 @@ class F4Served(Invariant):
         tally = self.recount.ready.by_key[WorkKey.DECODE_CODA]
         if event[REF] in tally.ready:
             tally.ready[event[REF]] = tally.batches
+
+    def _codas_may_follow(self, streak: Streak) -> None:
+        tally = self.recount.ready.by_key[WorkKey.DECODE_CODA]
+        due = tally.ready.keys() & set(streak.refs)
+        tally.ready.update(dict.fromkeys(due, tally.batches))
 
     def _leaves(self, tally: KeyTally) -> Handler:
         def leave(event: Event) -> None:

@@ -136,13 +136,6 @@ class _MemoryWriter(LogWriter):
         events, committed = self._run.events, self._run.committed_events
         return events[committed - 1][0] if committed else 0
 
-    def commit_soon(self) -> bool:
-        self.commit()
-        return True
-
-    def conclude(self) -> None:
-        self._log.check_open()
-
     def commit(self) -> None:
         self._log.check_open()
         run = self._run

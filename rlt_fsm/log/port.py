@@ -166,15 +166,19 @@ class LogWriter(Protocol):
         """Make everything written durable. Raises LogUnavailable; what was durable before stays."""
 
     def commit_soon(self) -> bool:
-        """Begin to make everything written durable, and let the disk do it beside the caller.
+        """Begin to make everything written durable, and let the disk do it beside the caller; an
+        adapter that cannot does it at once.
 
         False: nothing was begun, since what was begun before goes on, or there is nothing. What
         goes wrong after this has returned is raised by the next call of any of these, as `commit`
         raises it.
         """
+        self.commit()
+        return True
 
     def conclude(self) -> None:
         """Wait until what `commit_soon` began is durable."""
+        return  # an empty body would make it abstract
 
     def end(self, outcome: str, ended_at: str) -> None:
         """The run is over: store its outcome and commit."""

@@ -65,7 +65,7 @@ def _abort_and_keep(self, request):
 ''',
 )  # fmt: skip
 PREEMPTED_GO_LAST = Patch(
-    "rlt_fsm.state", "Waiting", "add",
+    "rlt_fsm.order", "Waiting", "add",
     '''
 def _add_last(self, request):
     """A preempted request goes to the end of the line instead of back to its place."""
@@ -75,7 +75,7 @@ def _add_last(self, request):
 ''',
 )  # fmt: skip
 AND_ARE_FOUND_THERE = Patch(
-    "rlt_fsm.state", "Waiting", "remove",
+    "rlt_fsm.order", "Waiting", "remove",
     '''
 def _remove_anywhere(self, request):
     """Take a request out, wherever it stands."""

@@ -158,3 +158,12 @@ def test_s10_finds_a_victim_that_has_a_ticket_in_flight(late: Tampered) -> None:
         f.invariant == "S10" and f.seq == yielded.seq and "not retired" in f.message
         for f in findings
     )
+
+
+def test_a_submission_that_names_no_ticket_is_found_among_several_in_flight(late: Tampered) -> None:
+    late.configure("execution", max_in_flight=1)
+    submitted = late.all("submit_batch")[4]
+    submitted.ticket = None
+    assert_first(late, "S11")
+    found = audit.verify(late.path).findings
+    assert any(f.invariant == "S6" and f.seq == submitted.seq for f in found)

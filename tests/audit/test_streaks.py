@@ -11,30 +11,49 @@ from mutations import SCENES, corrupted
 from random_runs import random_run
 from reseal import Tampered
 
+from audit.legality import Move
 from audit.reader import open_log
 from audit.run_pass import Pass
+from audit.streaks import ONE_BY_ONE, SHORTEST, Kin, stretches
 from rlt_fsm import Engine, EventLog, SamplingParams
 from rlt_fsm.config import from_mapping
+from rlt_fsm.workload import Completion
 from runner.sim import SimRunner
 
 
-def reports(path: Path, run: int = 1) -> list[object]:
-    """One by one, and by streaks; without the time they took."""
-    told = []
-    for one_by_one in (True, False):
-        with open_log(path) as log:
-            report = Pass(log.run(run), one_by_one=one_by_one).whole_run()
-        told.append({**msgspec.to_builtins(report), "seconds": None})
-    return told
+def report(path: Path, shortest: int) -> dict[str, object]:
+    """What a pass with such streaks says; without the time it took."""
+    with open_log(path) as log:
+        told = Pass(log.run(1), shortest=shortest).whole_run()
+    return {**msgspec.to_builtins(told), "seconds": None}
 
 
-@pytest.fixture(scope="module")
-def wide_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def assert_same(path: Path) -> dict[str, object]:
+    """One by one, by streaks, and by streaks of whatever length."""
+    one_by_one = report(path, ONE_BY_ONE)
+    assert report(path, SHORTEST) == one_by_one
+    assert report(path, 1) == one_by_one
+    return one_by_one
+
+
+@pytest.fixture(scope="module", params=["in turn", "late", "out of order"])
+def wide_log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 requests at once: streaks as long as the batches, stops, logprobs, early exits, an abort
-    and a device failure among them.
+    and a device failure among them; asynchronously, in turn or not, too.
     """
-    path, runner = tmp_path_factory.mktemp("wide") / "run.db", SimRunner()
-    config = from_mapping({"scheduler": {"max_num_seqs": 40}, "cache": {"num_blocks": 4000}})
+    path, execution, completion = tmp_path_factory.mktemp("wide") / "run.db", {}, None
+    if request.param != "in turn":
+        execution = {"async_scheduling": True, "max_in_flight": 4}
+    if request.param == "out of order":
+        completion = Completion(order="random", seed=4, max_delay=3)
+    runner = SimRunner(completion=completion)
+    config = from_mapping(
+        {
+            "scheduler": {"max_num_seqs": 40},
+            "cache": {"num_blocks": 4000},
+            "execution": execution,
+        }
+    )
     with EventLog.open(path) as log, Engine(runner, config, log) as engine:
         for number in range(60):
             params = SamplingParams(
@@ -54,9 +73,7 @@ def wide_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_clean_run_with_long_streaks(wide_log: Path) -> None:
-    one_by_one, together = reports(wide_log)
-    assert one_by_one == together
-    assert together["verdict"] == "clean"
+    assert assert_same(wide_log)["verdict"] == "clean"
 
 
 def _wrong(name: str, change: Callable[[object], None]) -> object:
@@ -88,22 +105,30 @@ def test_one_wrong_cell_in_a_long_streak(
     log = Tampered(path)
     events = log.all(trigger, lambda event: event.step > 40)
     change(events[len(events) // 2])
-    one_by_one, together = reports(log.seal())
-    assert one_by_one == together
+    assert_same(log.seal())
 
 
+@pytest.mark.parametrize("kind", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("seed", range(0, 40, 3))
-def test_random_runs(tmp_path: Path, seed: int) -> None:
+def test_random_runs(tmp_path: Path, seed: int, kind: str) -> None:
     path = tmp_path / "run.db"
     with EventLog.open(path) as log:
-        if random_run(seed, whole_scheduler=True, log=log) is None:
+        if random_run(seed, whole_scheduler=True, is_async=kind == "asynchronous", log=log) is None:
             pytest.skip("this seed draws a configuration that is refused")
-    one_by_one, together = reports(path)
-    assert one_by_one == together
+    assert_same(path)
 
 
-@pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("scene", [*SCENES, "async"])
+@pytest.mark.parametrize("seed", range(6))
 def test_random_corruptions(tmp_path: Path, scene: str, seed: int) -> None:
-    one_by_one, together = reports(corrupted(scene, seed, tmp_path).path)
-    assert one_by_one == together
+    assert_same(corrupted(scene, seed, tmp_path).path)
+
+
+def test_those_who_go_on_and_those_who_leave_their_loops_in_turn_are_one_stretch() -> None:
+    edges = ("QUEUED:DECODE_RECURRENT", "QUEUED:DECODE_CODA")
+    on, leave = (
+        Move("enqueue", None, ("TAKEN:DECODE_RECURRENT", dest), None, None) for dest in edges
+    )
+    other = Move("enqueue", None, ("TAKEN:DECODE_CODA", "QUEUED:DECODE_PRELUDE"), None, None)
+    moves = [1, 2, 1, 1, 2, 3, 3]
+    assert [*stretches(moves, Kin({1: on, 2: leave, 3: other}))] == [(0, 5), (5, 7)]

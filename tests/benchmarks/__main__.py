@@ -15,11 +15,11 @@ from pathlib import Path
 
 from docs.generate.markdown import fill
 
-from . import bench_demo, bench_engine, bench_verify
+from . import bench_demo, bench_engine, bench_preemption, bench_verify
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "demo-model.md")
-PARTS = ("engine", "verify", "demo")
+PARTS = ("engine", "preemption", "verify", "demo")
 
 
 def machine() -> dict[str, str]:
@@ -46,8 +46,11 @@ def main(arguments: list[str]) -> int:
         if "engine" in parts:
             size = bench_engine.QUICK if options.quick else bench_engine.Size()
             blocks |= bench_engine.tables(folder, size)
+        if "preemption" in parts:
+            tight = bench_preemption.QUICK if options.quick else bench_preemption.Size()
+            blocks |= bench_preemption.tables(tight)
         if "verify" in parts:
-            small = {"rows": 4, "outputs": 4, "repeats": 1} if options.quick else {}
+            small = {"row_outputs": 512, "repeats": 1} if options.quick else {}
             blocks |= bench_verify.tables(folder, **small)
         if "demo" in parts:
             small = {"prompts": 4, "repeats": 1} if options.quick else {}

@@ -5,15 +5,16 @@ small version of it, so that it does not rot.
 """
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.batch import Batch, BatchResult
-from rlt_fsm.config import CacheConfig, SchedulerConfig
-from rlt_fsm.log.port import EventCells, LogReader, RequestRow, RunHeader, StepRow
+from rlt_fsm.config import CacheConfig, ExecutionConfig, SchedulerConfig
+from rlt_fsm.log.port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
 from runner.sim import SimRunner
 
 PROMPT_TOKENS = 8
@@ -21,10 +22,11 @@ DEPTHS = 4
 BLOCK_SIZE = 16
 
 
-class NullWriter:
+class NullWriter(LogWriter):
     """Throws every row away."""
 
     run_id = 1
+    durable_seq = sys.maxsize
 
     def write(
         self,
@@ -79,6 +81,7 @@ class TimedRunner(SimRunner):
 
 
 Case = tuple[object, ...]
+Measured = TypeVar("Measured")
 
 
 class Timing(NamedTuple):
@@ -94,11 +97,19 @@ class Timing(NamedTuple):
 
 
 def run(
-    log: EventLog, *, rows: int, outputs: int, requests: int | None = None, verdicts: bool = True
+    log: EventLog,
+    *,
+    rows: int,
+    outputs: int,
+    requests: int | None = None,
+    verdicts: bool = True,
+    is_async: bool = False,
+    exit_threshold: float = 1.0,
 ) -> Timing:
-    """`requests` requests (default: one for each of `rows` slots) in lockstep at full depth.
+    """`requests` requests (default: one for each of `rows` slots) in lockstep at full depth; below
+    a threshold of 1 each leaves its loops on its own.
 
-    An output takes a prelude, DEPTHS loops and a coda: six row-steps.
+    An output at full depth takes a prelude, DEPTHS loops and a coda: six row-steps.
     """
     requests = rows if requests is None else requests
     capacity = PROMPT_TOKENS + outputs
@@ -107,22 +118,22 @@ def run(
         cache=CacheConfig(
             num_blocks=-(-capacity // BLOCK_SIZE) * DEPTHS * rows, block_size=BLOCK_SIZE
         ),
+        execution=ExecutionConfig(async_scheduling=is_async),
     )
     runner = TimedRunner(depths=DEPTHS, max_model_len=capacity, check=False)
-    params = SamplingParams(max_tokens=outputs)
     prompt = list(range(1, PROMPT_TOKENS + 1))
     row_steps = batches = 0
     started, cpu_started = time.perf_counter(), time.process_time()
     engine = Engine(runner, config, log, verdicts=verdicts)
     for number in range(requests):
+        params = SamplingParams(max_tokens=outputs, exit_threshold=exit_threshold, seed=number)
         engine.add_request(str(number), prompt, params)
     while engine.has_unfinished_requests():
         engine.step()
         schedule = engine.last_schedule
-        assert schedule is not None
-        assert schedule.batch is not None
-        row_steps += len(schedule.batch.rows)
-        batches += 1
+        if schedule is not None and schedule.batch is not None:  # else it waits for results
+            row_steps += len(schedule.batch.rows)
+            batches += 1
     engine.close()
     cpu_seconds = time.process_time() - cpu_started - runner.cpu_seconds
     seconds = time.perf_counter() - started
@@ -147,11 +158,11 @@ class Logs:
 
 
 def interleaved(
-    cases: Iterable[Case], measure: Callable[..., Timing], repeats: int
-) -> dict[Case, list[Timing]]:
+    cases: Iterable[Case], measure: Callable[..., Measured], repeats: int
+) -> dict[Case, list[Measured]]:
     """Every case once, then every case again …: a slow minute hits all alike."""
     cases = list(cases)
-    results: dict[Case, list[Timing]] = {case: [] for case in cases}
+    results: dict[Case, list[Measured]] = {case: [] for case in cases}
     for _ in range(repeats):
         for case in cases:
             results[case].append(measure(*case))

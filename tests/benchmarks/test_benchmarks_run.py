@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = ("machine", "engine", "engine-fit", "verdicts", "verify", "demo")
+BLOCKS = ("machine", "engine", "engine-fit", "verdicts", "preemption", "verify", "demo")
 
 
 def test_every_benchmark_makes_its_table() -> None:

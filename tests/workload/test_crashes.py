@@ -44,6 +44,13 @@ def test_twice_and_with_an_abort_in_the_same_step(run_workload):
     assert got["a"][2] == got["b"][2] == "abort"
 
 
+@pytest.mark.parametrize("ats", [(0, 1), (0, 0, 1), (0, 1, 2, 3, 9)])
+def test_of_an_idle_engine_though_the_recovery_takes_the_step_of_the_next_one(run_workload, ats):
+    crashes = [{"at": at, "crash": True} for at in ats]
+    lines = run_workload(requests=[], actions=crashes).lines
+    assert [line.split()[1] for line in lines] == ["open", *["recover"] * len(ats), "close"]
+
+
 def test_an_action_may_wait_for_what_a_crash_brings(run_workload):
     actions = [
         {"at": 4, "crash": True},
