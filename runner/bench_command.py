@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from rlt_fsm.command_output import Status, mistakes_in_one_sentence
+from rlt_fsm.errors import ConfigError
 from rlt_fsm.log import EventLog
 from rlt_fsm.progress_line import ProgressLine
 
@@ -107,6 +108,8 @@ def _measure(plan: Plan, judge: Judge, out: str | None, *, as_json: bool) -> Non
     log_to_stderr("warning")
     status = ProgressLine()
     with mistakes_in_one_sentence():
+        if out is not None and not Path(out).absolute().parent.is_dir():
+            raise ConfigError(f"--out {out}: its folder does not exist: make it")
         from .bench.arms import run_plan  # noqa: PLC0415  # torch loads only here
         from .bench.tables import as_text  # noqa: PLC0415  # the same
 
@@ -122,5 +125,9 @@ def _as_json(result: msgspec.Struct) -> str:
 
 
 def _keep(out: str | None, result: msgspec.Struct) -> None:
-    if out is not None:
+    if out is None:
+        return
+    try:
         Path(out).write_text(_as_json(result) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out {out}: it cannot be written ({error.strerror})") from error

@@ -131,8 +131,19 @@ def check(plan: Plan) -> None:
                 raise ConfigError(f"--{option} {name}: must be one of {', '.join(known)}")
     if min((plan.repeats, plan.requests, plan.in_flight, *plan.widths)) < 1:
         raise ConfigError("--width, --repeats, --requests and --in-flight must be at least 1")
-    if plan.log_in is not None and not Path(plan.log_in).is_dir():
-        raise ConfigError(f"--log-in {plan.log_in}: there is no such folder")
+    if plan.log_in is not None:
+        _check_log_in(plan.log_in)
+
+
+def _check_log_in(folder: str) -> None:
+    if not Path(folder).is_dir():
+        raise ConfigError(f"--log-in {folder}: there is no such folder")
+    try:
+        tempfile.TemporaryDirectory(dir=folder).cleanup()
+    except OSError as error:
+        raise ConfigError(
+            f"--log-in {folder}: no log can be written there ({error.strerror}): name another"
+        ) from error
 
 
 def run_plan(plan: Plan, judge: Judge, tell: Tell, keep: Keep) -> BenchResult:

@@ -73,6 +73,9 @@ def test_logs_lie_where_they_are_asked_to(tmp_path, monkeypatch):
         (["--shape", "9/9"], "--shape 9/9: must be one of 512/128"),
         (["--arm", "graphed"], "--arm graphed needs a CUDA device"),
         (["--log-in", "nowhere"], "--log-in nowhere: there is no such folder"),
+        (["--log-in", "/proc"], "--log-in /proc: no log can be written there"),
+        (["--out", "nowhere/a.json"], "--out nowhere/a.json: its folder does not exist"),
+        (["--arm", "full", "--seconds", "0.001", "--out", "/"], "--out /: it cannot be written"),
         (["--requests", "0"], "--requests and --in-flight must be at least 1"),
     ],
 )

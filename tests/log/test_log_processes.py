@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing, suppress
 
 import pytest
@@ -219,5 +220,6 @@ def test_a_writer_gets_its_turn_in_the_short_pauses_of_another(log_path):
             for seq in range(1, 21):
                 writer.write(grow_events(seq, 1))
                 writer.commit()
+                time.sleep(0.01)  # the other has the lock again
             other.communicate("")
     assert committed_events(log_path) == 20
