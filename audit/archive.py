@@ -9,6 +9,7 @@ engine here.
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,11 +35,15 @@ class NotVerifiedError(LogError):
         self.findings = findings
 
 
+class NothingToTakeError(LogError):
+    """There is no such step yet, nothing before it, or no cut just there."""
+
+
 class Archived(msgspec.Struct, frozen=True, kw_only=True):
     """What was taken out: the events from `first_seq` to `last_seq`, the last of step `last_step`.
 
     `archive` is the file that has them now, None where they were deleted; `digest` is the chain's
-    after them.
+    after them; `events_left` is how many stay, of those that were there when it began.
     """
 
     run_id: int
@@ -47,6 +52,14 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     last_step: int
     digest: str
+    events_left: int
+
+
+class Cut(NamedTuple):
+    """What stands where a run is cut; `has_recovery`: a `recover` is before it."""
+
+    checkpoint: Checkpoint
+    has_recovery: bool
 
 
 def archive(
@@ -70,51 +83,104 @@ def archive(
     with open_log(path) as log:
         number = log.newest() if run is None else run
         reading = log.run(number, from_checkpoint=True)
-        last, kept, has_recovery = _verified(log, reading, before_step, progress)
-        assert last.row is not None, "a verified step is sealed"
-        checkpoint = Checkpoint(
-            run_id=number,
-            step=last.number,
-            seq=last.row.last_seq,
-            digest=last.row.digest,
-            engine=engine_state(log.store, number, last.row.last_seq),
-            audit=kept,
-            archive="no file any more" if target is None else target.name,
-        )
-    move_prefix(path, target, checkpoint, has_recovery=has_recovery)
-    return Archived(
+        cut = verified_cut(log, reading, before_step, engine_state, progress)
+    return move_out(path, target, reading, cut)
+
+
+def verified_cut(
+    log: Log,
+    run: RunLog,
+    before_step: int,
+    engine_state: EngineState,
+    progress: Progress | None,
+    *,
+    nearby: bool = False,
+) -> Cut:
+    """Verify a run up to a step, and tell what was come to there.
+
+    `nearby`: where it cannot be cut just there, a little later.
+
+    Raises:
+        NotVerifiedError: something is wrong with what is before that step.
+        NothingToTakeError: it cannot be cut there.
+    """
+    last, kept, has_recovery = _verified(log, run, before_step, progress, nearby=nearby)
+    assert last.row is not None, "a verified step is sealed"
+    number = run.info.run_id
+    checkpoint = Checkpoint(
         run_id=number,
+        step=last.number,
+        seq=last.row.last_seq,
+        digest=last.row.digest,
+        engine=engine_state(log.store, number, last.row.last_seq),
+        audit=kept,
+        archive="no file any more",
+    )
+    return Cut(checkpoint, has_recovery)
+
+
+def move_out(
+    path: Path,
+    target: Path | None,
+    run: RunLog,
+    cut: Cut,
+    *,
+    is_there: bool = False,
+) -> Archived:
+    """Move what is before a cut into an archive, None: away; `is_there`: it is copied.
+
+    Raises:
+        LogUnavailable: it cannot be stored, or another process archived it meanwhile.
+    """
+    checkpoint = cut.checkpoint
+    if target is not None:
+        checkpoint = checkpoint._replace(archive=target.name)
+    after = move_prefix(path, target, checkpoint, has_recovery=cut.has_recovery, is_there=is_there)
+    return Archived(
+        run_id=checkpoint.run_id,
         archive=None if target is None else str(target),
-        first_seq=1 if reading.checkpoint is None else reading.checkpoint.seq + 1,
+        first_seq=after + 1,
         last_seq=checkpoint.seq,
         last_step=checkpoint.step,
         digest=checkpoint.digest.hex(),
+        events_left=run.info.last_seq - checkpoint.seq,
     )
 
 
 def _verified(
-    log: Log, run: RunLog, before_step: int, progress: Progress | None
+    log: Log, run: RunLog, before_step: int, progress: Progress | None, *, nearby: bool
 ) -> tuple[Step, str, bool]:
     """The last step before `before_step`, what a pass has in hand after it, and whether any of
     those steps is a recovery.
     """
-    passing, last, has_recovery = Pass(run, progress), None, False
+    passing, last, kept, has_recovery = Pass(run, progress), None, None, False
     place = f"{log.name}: run {run.info.run_id}"
     for step in whole_run(run):
         if step.number >= before_step and step.row is not None:
-            break
+            _require_clean(passing, place, before_step)
+            kept = passing.keep() if last is not None and last.row is not None else None
+            if not nearby or kept is not None:
+                break
         passing.take(step)
         last = step
         has_recovery |= step.is_recovery
     else:
-        raise LogError(f"{place} has no step {before_step} that has ended: take an earlier one")
-    if last is None:
-        raise LogError(f"{place} has nothing before step {before_step}: it begins with that step")
-    if findings := passing.new_findings():
-        raise NotVerifiedError(
-            f"{place} is not clean before step {before_step}: {findings[0].message}", findings
+        _require_clean(passing, place, before_step)
+        raise NothingToTakeError(
+            f"{place} has no step {before_step} that has ended: take an earlier one"
         )
-    kept = passing.keep() if last.row is not None else None
+    if last is None:
+        raise NothingToTakeError(
+            f"{place} has nothing before step {before_step}: it begins with that step"
+        )
     if kept is None:
-        raise LogError(f"{place} cannot be cut before step {before_step}: take one nearby")
+        raise NothingToTakeError(
+            f"{place} cannot be cut before step {before_step}: take one nearby"
+        )
     return last, kept, has_recovery
+
+
+def _require_clean(passing: Pass, place: str, before_step: int) -> None:
+    if findings := passing.new_findings():
+        why = f"{place} is not clean before step {before_step}: {findings[0].message}"
+        raise NotVerifiedError(why, findings)

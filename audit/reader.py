@@ -26,6 +26,7 @@ from rlt_fsm.log.port import (
 )
 from rlt_fsm.machines import NULL
 
+from .beginning import from_beginning
 from .facts import ConfigFacts, ModelFacts
 from .legality import MACHINE_NAMES, Edge, Move, read_move
 
@@ -84,10 +85,8 @@ class RunLog:
     def __init__(self, reader: LogReader, run_id: int) -> None:
         self._reader = reader
         self._run_id = run_id
-        self.checkpoint = reader.checkpoint(run_id)
-        begin = 0 if self.checkpoint is None else self.checkpoint.seq
         # Bounds what is read, so it comes first: all that these events refer to is there already.
-        self._chunks = reader.columns(run_id, begin)
+        self.checkpoint, self._chunks = from_beginning(reader, run_id)
         absent = reader.absent()
         self.boundaries = {at.step: at for at in reader.boundaries(run_id)}
         self.is_foreign = absent is not None  # another engine wrote it

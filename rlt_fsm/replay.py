@@ -5,6 +5,7 @@ what goes on from a log (recovery, replays) starts with it.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from .codec import decode
 from .errors import ConfigError, LogError
 from .events import Fact, RunOpened
 from .log.move_rows import MOVE_ROWS
-from .log.port import EventRow, EventStore, LogReader
+from .log.port import Checkpoint, EventRow, EventStore, LogReader
 from .state import EngineState
 
 
@@ -38,11 +39,29 @@ def fold(log: EventStore, run_id: int, until_seq: int | None = None) -> EngineSt
             this version does not know.
         IllegalTransition: an event's move is not declared from the state before it.
     """
+    while True:
+        begin = log.reader().checkpoint(run_id)
+        try:
+            return _fold_from(log, run_id, begin, until_seq)
+        except LogError:
+            if log.reader().checkpoint(run_id) == begin:
+                raise
+            # Its beginning was archived while it was read: it begins elsewhere now.
+
+
+def _fold_from(
+    log: EventStore, run_id: int, begin: Checkpoint | None, until_seq: int | None
+) -> EngineState:
     facts = recorded(log.reader(), run_id)
-    state = _at_checkpoint(log, run_id)
-    if state is not None:
-        return _folded(state, facts, until_seq)
     first = next(facts, None)
+    if begin is not None:
+        if first is not None and first.seq != begin.seq + 1:
+            raise LogError(
+                f"{log.name}: run {run_id} begins after seq {begin.seq}, but goes on with seq "
+                f"{first.seq}"
+            )
+        rest = facts if first is None else chain([first], facts)
+        return _folded(_state_at(log, begin), rest, until_seq)
     if first is None or not isinstance(first.fact, RunOpened):
         raise LogError(f"{log.name}: run {run_id} does not begin with `open`")
     state = EngineState(first.fact.config, first.fact.model)
@@ -58,12 +77,9 @@ def _folded(state: EngineState, facts: Iterator[Recorded], until_seq: int | None
     return state
 
 
-def _at_checkpoint(log: EventStore, run_id: int) -> EngineState | None:
-    """The state at the run's beginning in this log; None where that is its first event."""
-    reader = log.reader()
-    checkpoint = reader.checkpoint(run_id)
-    if checkpoint is None:
-        return None
+def _state_at(log: EventStore, checkpoint: Checkpoint) -> EngineState:
+    """The state at the run's beginning in this log."""
+    reader, run_id = log.reader(), checkpoint.run_id
     info = next(info for info in reader.runs() if info.run_id == run_id)
     try:
         config = configs.from_mapping(msgspec.json.decode(info.config))

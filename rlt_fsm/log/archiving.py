@@ -38,21 +38,26 @@ def move_prefix(
     checkpoint: Checkpoint,
     *,
     has_recovery: bool,
-) -> None:
+    is_there: bool = False,
+) -> int:
     """Take the events up to a checkpoint out of the log; `archive` None: delete them.
 
-    `has_recovery`: a `recover` is among them.
+    Returns the seq after which they begin. `has_recovery`: a `recover` is among them. `is_there`:
+    the archive was made by somebody who did not come to letting go.
 
     Raises:
         LogUnavailable: the archive is there already, cannot be written, or is not what was copied;
             the log is as it was. Or the log cannot be written now; then do it again.
     """
     path = locate(url_or_path, read_only=True).path
-    after = None if archive is None else _write(path, archive, checkpoint)
+    after = None
+    if archive is not None:
+        after = (_held_against if is_there else _write)(path, archive, checkpoint)
     with SqlStore(path, read_only=False) as log:
-        _begin_at(log, after, checkpoint, has_recovery=has_recovery)
+        begins_after = _begin_at(log, after, checkpoint, has_recovery=has_recovery)
         while _delete_some(log, checkpoint):
             time.sleep(PAUSE_S)
+    return begins_after
 
 
 # ---- the archive ---------------------------------------------------------------------------------
@@ -71,7 +76,44 @@ def _write(path: Path, archive: Path, checkpoint: Checkpoint) -> int:
         before = _checkpoint_before(own, checkpoint.run_id)
         _copy(own, before, checkpoint)
         _require_the_same(own, archive, before, checkpoint)
+        if _checkpoint_before(own, checkpoint.run_id) != before:
+            raise LogUnavailable(
+                f"{path}: run {checkpoint.run_id} was archived by another process meanwhile"
+            )
     return 0 if before is None else before[1]
+
+
+def _held_against(path: Path, archive: Path, checkpoint: Checkpoint) -> int:
+    """Require that an archive is what `_write` would make; the seq after which it begins."""
+    uri = f"file:{quote(str(archive))}?mode=ro"
+    with (
+        translated(str(archive)),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as own,
+    ):
+        own.execute("ATTACH ? AS live", (f"file:{quote(str(path))}?mode=ro",))
+        before = _checkpoint_before(own, checkpoint.run_id)
+        if not _is_about_the_same(own, before, checkpoint):
+            raise LogUnavailable(
+                f"{archive}: this is not what was copied from {path} up to step "
+                f"{checkpoint.step}: move it away, or give another folder"
+            )
+        _require_the_same(own, archive, before, checkpoint)
+    return 0 if before is None else before[1]
+
+
+def _is_about_the_same(
+    connection: sqlite3.Connection, before: tuple[int, int] | None, checkpoint: Checkpoint
+) -> bool:
+    """Whether an archive has the log's run and begins and ends where it must."""
+    run_id, first = checkpoint.run_id, 1 if before is None else before[1] + 1
+    sql = """SELECT
+        (SELECT group_concat(started_at) FROM run_log)
+            IS (SELECT started_at FROM live.run_log WHERE run_id = ?),
+        (SELECT min(key) FROM event_log), (SELECT max(key) FROM event_log),
+        (SELECT digest FROM step_log WHERE run_id = ? AND step = ?)"""
+    row = connection.execute(sql, (run_id, run_id, checkpoint.step)).fetchone()
+    base = run_id << RUN_SHIFT
+    return bool(row == (1, base + first, base + checkpoint.seq, checkpoint.digest))
 
 
 def _copy(
@@ -173,10 +215,11 @@ def _require_the_same(
 
 def _begin_at(
     log: SqlStore, after: int | None, checkpoint: Checkpoint, *, has_recovery: bool
-) -> None:
+) -> int:
     """From now on the run begins after the checkpoint; the events before it are leftovers.
 
-    `after` is the seq after which their archive begins: as the log does still, or it is refused.
+    Returns the seq after which it began. `after` is the seq after which their archive begins: as
+    the log does still, or it is refused.
     """
     with log.transaction() as connection:
         for statement in BEGIN_LATER:
@@ -193,6 +236,7 @@ def _begin_at(
         if has_recovery:
             sql = "INSERT OR IGNORE INTO recovered_run VALUES (?)"
             connection.exec_driver_sql(sql, (checkpoint.run_id,))
+        return int(begins_at)
 
 
 def _delete_some(log: SqlStore, checkpoint: Checkpoint) -> bool:

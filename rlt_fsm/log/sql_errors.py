@@ -51,6 +51,11 @@ def translated(name: str) -> Iterator[None]:
         raise _log_error(name, error) from error
 
 
+def is_busy(error: sqlite3.DatabaseError) -> bool:
+    """Whether somebody else has the lock."""
+    return error.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_BUSY
+
+
 def _log_error(name: str, error: sqlite3.DatabaseError) -> LogError:
     extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if extended == sqlite3.SQLITE_READONLY_ROLLBACK:

@@ -30,7 +30,7 @@ from .schema import (
 from .sql_driver import driver_of
 from .sql_errors import translated
 from .sql_reader import SqlReader
-from .sql_transactions import Transactions
+from .sql_transactions import LOOK_AGAIN_MS, Transactions, begin_immediately
 from .sql_writer import SqlWriter
 from .wal import WAL_PRAGMAS, WalKeeper
 
@@ -63,7 +63,7 @@ class SqlStore(EventLog):
         )
         # Transactions are ours to begin: the driver's implicit ones take the lock too late.
         event.listen(self._engine, "connect", _leave_transactions_to_us)
-        event.listen(self._engine, "begin", _begin_immediately)
+        event.listen(self._engine, "begin", lambda c: begin_immediately(c, busy_timeout_ms))
         self._writing: Connection | None = None
         self._reading: Connection | None = None
         self._wal: WalKeeper | None = None
@@ -92,6 +92,8 @@ class SqlStore(EventLog):
         is_log(driver, self._name)  # before anything is changed
         for pragma in _WRITER_PRAGMAS:
             driver.execute(pragma)
+        look_again_ms = min(LOOK_AGAIN_MS, self._busy_timeout_ms)
+        driver.execute(f"PRAGMA busy_timeout = {look_again_ms}")  # from here on only BEGIN waits
         with self._writing.begin():
             if not is_log(driver, self._name):  # asked again: another process may have made it
                 for statement in CREATE:
@@ -99,9 +101,7 @@ class SqlStore(EventLog):
             self._writing.exec_driver_sql(REQUEST_INDEX)
             # Changes nothing, but a read-only file refuses it now and not at the first commit.
             self._writing.exec_driver_sql("UPDATE run_log SET run_id = run_id WHERE FALSE")
-        self._wal = WalKeeper(
-            driver, self._engine.connect, self._path, self._name, self._busy_timeout_ms
-        )
+        self._wal = WalKeeper(driver, self._engine.connect, self._path, self._name, look_again_ms)
         self._transactions = Transactions(self._writing, self._name, self._wal)
 
     @property
@@ -259,7 +259,3 @@ def _add_moves(connection: Connection, rows: Sequence[MoveRow]) -> None:
 
 def _leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
-
-
-def _begin_immediately(connection: Connection) -> None:
-    driver_of(connection).execute("BEGIN IMMEDIATE")

@@ -5,6 +5,7 @@ always fills a transaction itself. Where the disk is slow, its COMMIT may be lef
 needs the interpreter's lock for microseconds only; where it is fast a thread costs more than it.
 """
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -16,11 +17,26 @@ from sqlalchemy import Connection, RootTransaction
 
 from .beside import Beside
 from .sql_driver import driver_of
-from .sql_errors import translated
+from .sql_errors import is_busy, translated
 from .wal import WalKeeper
 
 SLOW_COMMIT_S: Final = 0.001
 SLOW_IN_A_ROW: Final = 3  # one may be chance
+# SQLite by itself soon looks once in 100 ms, and misses the pauses of a writer on a slow disk.
+LOOK_AGAIN_MS: Final = 10
+
+
+def begin_immediately(connection: Connection, wait_ms: int) -> None:
+    """Take the write lock, or wait for it; `busy_timeout` says how long SQLite does at a time."""
+    give_up_at = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            driver_of(connection).execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= give_up_at:
+                raise
+        else:
+            return
 
 
 class Transactions:

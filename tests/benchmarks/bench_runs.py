@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rlt_fsm import Engine, EngineConfig, EventLog, SamplingParams
 from rlt_fsm.batch import Batch, BatchResult
@@ -81,6 +81,7 @@ class TimedRunner(SimRunner):
 
 
 Case = tuple[object, ...]
+Measured = TypeVar("Measured")
 
 
 class Timing(NamedTuple):
@@ -157,11 +158,11 @@ class Logs:
 
 
 def interleaved(
-    cases: Iterable[Case], measure: Callable[..., Timing], repeats: int
-) -> dict[Case, list[Timing]]:
+    cases: Iterable[Case], measure: Callable[..., Measured], repeats: int
+) -> dict[Case, list[Measured]]:
     """Every case once, then every case again …: a slow minute hits all alike."""
     cases = list(cases)
-    results: dict[Case, list[Timing]] = {case: [] for case in cases}
+    results: dict[Case, list[Measured]] = {case: [] for case in cases}
     for _ in range(repeats):
         for case in cases:
             results[case].append(measure(*case))

@@ -8,7 +8,8 @@ import pytest
 from known_commands import COMMANDS, PROGRAMS, Known, called, every_command, typed
 
 # What a command needs beyond files, and the option that names a file where no argument does.
-REQUIRED = {"--request": "a", "--base": "HEAD", "--format": "jsonl", "--before-step": "1"}
+REQUIRED = {"--request": "a", "--base": "HEAD", "--format": "jsonl"}
+EITHER = {"--before-step": ["--before-step", "1", "--discard"]}  # this or another is required
 FILE_OPTIONS = ("--workload", "--out", "-o")
 
 
@@ -26,6 +27,8 @@ def with_file(known: Known, path: str) -> list[str]:
     for name, parameter in known.options.items():
         if parameter.required and name.startswith("--"):
             words += [name, path if name in FILE_OPTIONS else REQUIRED[name]]
+    for name, more in EITHER.items():
+        words += more if name in known.options else []
     if path not in words:
         words += [next(name for name in FILE_OPTIONS if name in known.options), path]
     return words
@@ -75,7 +78,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence_and_status_2(
         path.write_bytes(bytes(range(256)) * 40)
     if known.words == ("bench",):
         pytest.skip("reads no file")
-    patience = ["--patience", "0"] if "--patience" in known.options else []
+    patience = ["--patience", "0"] if known.words == ("watch",) else []
     result = typed(known, *with_file(known, str(path)), *patience)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert is_one_sentence(result.stderr), result.stderr

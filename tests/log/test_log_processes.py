@@ -8,7 +8,7 @@ import sys
 from contextlib import closing, suppress
 
 import pytest
-from log_rows import HEADER, MOVE_TEXTS, grow_events, step_row
+from log_rows import HEADER, MOVE_TEXTS, committed_events, grow_events, step_row
 
 from rlt_fsm.errors import LogUnavailable
 from rlt_fsm.log.digest import FIRST_DIGEST, move_texts, request_names, step_digest
@@ -53,11 +53,23 @@ while seen < last:
 print(seen, flush=True)
 """
 
+# Has the write lock for 40 of 42 ms, as a run does whose disk is slow, until its input ends.
+BUSY_WRITER = """
+import select, sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+print("writing", flush=True)
+while not select.select([sys.stdin], [], [], 0.002)[0]:
+    connection.execute("BEGIN IMMEDIATE")
+    time.sleep(0.04)
+    connection.execute("ROLLBACK")
+"""
+
 
 def _start(code, *arguments):
     folders = [os.path.dirname(__file__), *sys.path]  # noqa: PTH120  # a path list of texts
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -197,3 +209,15 @@ def test_a_file_left_in_the_middle_of_a_change_says_so_and_is_whole_once_opened_
     with EventLog.open_for_reading(log_path) as log:
         assert [info.outcome for info in log.reader().runs()] == ["drained"]
         assert log.damage() is None
+
+
+def test_a_writer_gets_its_turn_in_the_short_pauses_of_another(log_path):
+    with EventLog.open(log_path, busy_timeout_ms=2000) as log:
+        writer = log.begin_run(HEADER)
+        with _start(BUSY_WRITER, log_path) as other:
+            other.stdout.readline()
+            for seq in range(1, 21):
+                writer.write(grow_events(seq, 1))
+                writer.commit()
+            other.communicate("")
+    assert committed_events(log_path) == 20

@@ -1,8 +1,7 @@
 """A disk that is really full: a small file system of its own, where the system lets one be made."""
 
-import subprocess
-
 import pytest
+from disks import mounted
 from recovery.scenes import config_of, outputs_in, serve, sim, wanted, whole_run
 
 import audit
@@ -13,14 +12,8 @@ from rlt_fsm.errors import LogUnavailable
 @pytest.fixture
 def small_disk(tmp_path):
     """A folder with 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "size=1m") as folder:
+        yield folder
 
 
 def test_a_run_that_filled_the_disk_goes_on_when_there_is_room_again(small_disk):

@@ -17,9 +17,20 @@ import structlog
 import audit
 from rlt_fsm import Engine, EventLog
 
-from .archivist import Archivist
 from .load import CONFIG, Load, sim
-from .samples import HEAD, Judgement, Sample, judge, log_bytes, resident_bytes, row, size_of
+from .rotation import KEEP_EVENTS, Rotation
+from .samples import (
+    HEAD,
+    MIB,
+    Judgement,
+    Sample,
+    judge,
+    judge_file,
+    log_bytes,
+    resident_bytes,
+    row,
+    size_of,
+)
 
 LOOKS = 180  # in the whole soak
 STEPS_BETWEEN_CLOCKS = 50
@@ -34,31 +45,36 @@ def main() -> int:
     parser.add_argument(
         "--archive-every", type=float, metavar="S", help="archive what is old every so many seconds"
     )
+    parser.add_argument(
+        "--most-events", type=float, metavar="N", default=1e9, help="per second (default: no limit)"
+    )
     parser.add_argument("--no-audit", action="store_true", help="do not verify the log in the end")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "soak.db"
-        archivist = Archivist(path) if options.archive_every else None
-        seconds = options.minutes * 60
-        samples = soak(path, options.seed, seconds, archivist, options.archive_every or 0)
+        rotation = Rotation(path, options.archive_every) if options.archive_every else None
+        samples = soak(path, options.seed, options.minutes * 60, options.most_events, rotation)
         judgements = judge(samples)
+        parts = [path]
+        if rotation is not None:
+            judgements.append(judge_file(samples, rotation.every_s, KEEP_EVENTS))
+            parts = [*rotation.archives, path]
         if not options.no_audit:
-            judgements.append(_audited(path))
+            judgements.append(_audited(parts))
     for holds, sentence in judgements:
         _say(f"{'?' if holds is None else 'ok' if holds else 'NO':>2}  {sentence}")
     return int(any(holds is False for holds, _ in judgements))
 
 
 def soak(
-    path: Path, seed: int, seconds: float, archivist: Archivist | None, archive_every_s: float
+    path: Path, seed: int, seconds: float, most_events: float, rotation: Rotation | None
 ) -> list[Sample]:
-    """Serve for a time; the samples, of which the last comes after `close`."""
-    next_archive_s = archive_every_s
+    """Serve for a time, at most so many events per second; the samples, the last after `close`."""
     wal = path.with_name(f"{path.name}-wal")
     started, samples = time.monotonic(), []
 
-    def look(load: Load, engine: Engine) -> None:
+    def look(load: Load, engine: Engine, archived: int) -> None:
         file, used = log_bytes(path)
         samples.append(
             Sample(
@@ -67,7 +83,7 @@ def soak(
                 requests=load.added + load.refused,
                 resident=resident_bytes(),
                 wal=size_of(wal),
-                log=used + (archivist.archived_bytes if archivist is not None else 0),
+                log=used + archived,
                 file=file,
             )
         )
@@ -80,17 +96,14 @@ def soak(
             load = Load(engine, seed)
             while (now := time.monotonic() - started) < seconds:
                 if now >= len(samples) * seconds / LOOKS:
-                    look(load, engine)
-                if archivist is not None and now >= next_archive_s:
-                    archivist.begin(engine.current_step)
-                    next_archive_s = now + archive_every_s
+                    look(load, engine, rotation.look() if rotation is not None else 0)
                 for _ in range(STEPS_BETWEEN_CLOCKS):
                     load.step()
-        if archivist is not None:
-            archivist.wait()
-            _say(f"{len(archivist.archives)} archives, each verified")
+                time.sleep(max(0.0, engine.state.seq / most_events - now))
         log.close()
-        look(load, engine)
+        if rotation is not None:
+            _say(f"{rotation.end()}; {rotation.most_resident / MIB:.1f} MiB at most for that")
+        look(load, engine, rotation.archived_bytes if rotation is not None else 0)
     _say(row(samples[-1]))
     _say(
         f"{load.added:,} requests, {load.refused:,} refused, {load.aborted:,} aborted, "
@@ -99,8 +112,8 @@ def soak(
     return samples
 
 
-def _audited(path: Path) -> Judgement:
-    report = audit.verify(path)
+def _audited(parts: list[Path]) -> Judgement:
+    report = audit.verify(parts)
     return Judgement(
         report.ok, f"{report.verdict}: {report.events:,} events in {report.seconds:.0f} s"
     )

@@ -1,6 +1,7 @@
 """What a soak measures as it goes, and the verdict on it."""
 
 import sqlite3
+import statistics
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -33,9 +34,9 @@ class Sample(NamedTuple):
         return self.log / max(1, self.events)
 
 
-def resident_bytes() -> int:
-    """The memory that this process has in RAM."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+def resident_bytes(process: int | str = "self") -> int:
+    """The memory that a process has in RAM, by default this one."""
+    for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("Linux tells VmRSS")
@@ -83,7 +84,9 @@ def judge(samples: Sequence[Sample]) -> list[Judgement]:
     first, last = warm[0], samples[-1]
     growth = max(sample.resident for sample in warm) / first.resident - 1
     largest_wal = max(sample.wal for sample in samples)
-    due = first.bytes_per_event * last.events
+    # Of several: events may just be in their archive already and in the log still.
+    usual = statistics.median(sample.bytes_per_event for sample in warm[:5])
+    due = usual * last.events
     off = last.log / due - 1
     return [
         Judgement(
@@ -97,7 +100,21 @@ def judge(samples: Sequence[Sample]) -> list[Judgement]:
         ),
         Judgement(
             abs(off) <= SIZE_TOLERANCE,
-            f"the log has {last.log / MIB:.1f} MiB, {off:+.1%} of {first.bytes_per_event:.2f} "
+            f"the log has {last.log / MIB:.1f} MiB, {off:+.1%} of {usual:.2f} "
             f"bytes/event x {last.events:,} events; {SIZE_TOLERANCE:.0%} are allowed",
         ),
     ]
+
+
+def judge_file(samples: Sequence[Sample], every_s: float, keep_events: int) -> Judgement:
+    """Whether a log that is archived every so often stays as large as what is not old."""
+    last = samples[-1]
+    due_events = keep_events + 3 * every_s * last.events / last.seconds
+    due = due_events * last.bytes_per_event
+    largest = max(sample.file for sample in samples)
+    return Judgement(
+        largest <= due,
+        f"the log's file had {largest / MIB:.1f} MiB at most, of {last.log / MIB:.1f} that were "
+        f"written; {due / MIB:.1f} are allowed: {keep_events:,} events and those of 3 x "
+        f"{every_s:g} s",
+    )
