@@ -5,15 +5,19 @@ that ends in between leaves one plain file. How long to go on looking is `watch`
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
+import msgspec
+
+from rlt_fsm.log.port import Checkpoint
 from rlt_fsm.log.presence import holds_something
 
 from .findings import Finding
 from .reader import Log, RunLog, open_log
 from .recount import Step
 from .report import Report, RunReport
-from .run_pass import Pass
+from .run_pass import Pass, trusted
 from .steps import ends_run, in_order, is_cut_off, is_whole
 
 Found = Callable[[Finding], None]
@@ -32,6 +36,9 @@ class Follower:
         self._last_seq, self._last_step = 0, -1  # of what was checked
         self._seen_seq = 0
         self._seconds = 0.0
+        self._events = self._steps = 0  # checked
+        self._told: list[Finding] = []
+        self._skipped: list[str] = []  # what was archived before it was checked, as sentences
 
     @property
     def has_begun(self) -> bool:
@@ -86,14 +93,33 @@ class Follower:
                 left.row = None
             self._check(self._pass, left)
             self._tell(self._pass)
-        return _report(self._path, [self._pass.report(self._seconds, why)])
+        return _report(self._path, [self._in_all(self._pass.report(self._seconds, why))])
+
+    def _in_all(self, report: RunReport) -> RunReport:
+        """The report of the last pass, and what those before it had seen."""
+        if not self._skipped:
+            return report
+        earlier = [finding for finding in self._told if finding not in report.findings]
+        return msgspec.structs.replace(
+            report,
+            verdict="findings" if earlier else report.verdict,
+            findings=[*earlier, *report.findings],
+            counts=dict(Counter(report.counts) + Counter(finding.invariant for finding in earlier)),
+            events=self._events,
+            steps=self._steps,
+            trusted="; ".join(self._skipped),
+        )
 
     # ---- one look ----------------------------------------------------------------------------
 
     def _look_into(self, log: Log) -> bool:
         if self._run is not None and self._pass is not None:
-            self._run.go_on(log.reader, self._last_seq)
-            self._pass.learn()
+            at = log.reader.checkpoint(self._run.info.run_id)
+            if at is not None and at.seq > self._last_seq:
+                self._begin_at(log, at)
+            else:
+                self._run.go_on(log.reader, self._last_seq)
+                self._pass.learn()
         elif (number := self._wanted(log)) is not None:
             self._run = log.run(number, from_checkpoint=True)
             self._pass = Pass(self._run)
@@ -104,6 +130,19 @@ class Follower:
         newest = self._left.last_seq if self._left is not None else None
         seen, self._seen_seq = self._seen_seq, newest or self._last_seq
         return self._seen_seq > seen
+
+    def _begin_at(self, log: Log, at: Checkpoint) -> None:
+        """Go on behind what an archive took away unseen: whoever archived it had checked it."""
+        before = None if self._run is None else trusted(self._run)
+        if before is not None and not self._skipped:
+            self._skipped.append(before)
+        self._run = log.run(at.run_id, from_checkpoint=True)
+        self._pass = Pass(self._run)
+        self._skipped.append(
+            f"seq {self._last_seq + 1:,} to {at.seq:,} went into {at.archive} before this watch "
+            "had checked them: what they led to is taken on trust from the checkpoint"
+        )
+        self._last_seq, self._last_step = at.seq, at.step
 
     def _wanted(self, log: Log) -> int | None:
         newest = max((info.run_id for info in log.runs()), default=0)
@@ -130,11 +169,14 @@ class Follower:
 
     def _check(self, taking: Pass, step: Step) -> None:
         taking.take(step)
+        self._events += step.length
+        self._steps += 1
         self._last_step = step.number
         self._last_seq = step.last_seq or self._last_seq
 
     def _tell(self, taking: Pass) -> None:
         for finding in taking.new_findings():
+            self._told.append(finding)
             self._found(finding)
 
 

@@ -34,7 +34,7 @@ from .streaks import SHORTEST, UNREADABLE, Kin, Together, all_hold, streaks_of, 
 Progress = Callable[[int, int], None]  # (events read, events there are)
 
 
-def _trusted(run: RunLog) -> str | None:
+def trusted(run: RunLog) -> str | None:
     """What is taken on trust, as a sentence."""
     if run.checkpoint is None:
         return None
@@ -189,7 +189,7 @@ class Pass:
             counts=self._findings.counts,
             digest=self._run.info.digest,
             unchecked=unrecorded.sentences(self._run.absent),
-            trusted=_trusted(self._run),
+            trusted=trusted(self._run),
         )
 
     def _inconclusive(self, why: str | None) -> str | None:

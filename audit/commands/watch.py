@@ -22,7 +22,8 @@ Example: rlt-audit watch run.db
 
 The file, and the run in it, may appear later. The watch ends with the run: when it is closed, when
 the process that wrote it is gone, or, where that cannot be told, after --patience seconds of
-silence. Ctrl-C ends it too.
+silence. Ctrl-C ends it too. Where events are archived before they were checked, it goes on from the
+checkpoint behind them and says so.
 
 Exit status: 0 clean, 1 findings, 2 the log cannot be read or never came, 3 inconclusive (the run
 has no end).
@@ -97,9 +98,10 @@ def _as_json(finding: Finding) -> None:
 
 
 def render(report: Report) -> str:
-    """The last line of a watch: what it came to."""
+    """The last lines of a watch: what it came to, and what it took on trust."""
     if not report.runs:
         return "inconclusive: no run has begun"
     (part,) = report.runs
     why = f": {part.why}" if part.why is not None else ""
-    return f"run {part.run_id}, {part.steps:,} steps: {summary(report)}{why}"
+    line = f"run {part.run_id}, {part.steps:,} steps: {summary(report)}{why}"
+    return line if part.trusted is None else f"note: {part.trusted}\n{line}"

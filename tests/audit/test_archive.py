@@ -10,6 +10,7 @@ from recovery.scenes import SCENES, config_of, outputs_in, serve, sim, wanted, w
 import audit
 from audit.archive import NotVerifiedError, archive
 from audit.cli import _engine_state
+from audit.follow import Follower
 from audit.reader import open_log
 from audit.run_pass import Pass
 from audit.steps import whole_run as steps_of
@@ -262,3 +263,38 @@ def test_a_run_is_recovered_from_the_checkpoint_of_an_archived_log(tmp_path, sce
         assert outputs_in(log.store) == due
     joined, rest = audit.verify([into, path]), audit.verify(path)
     assert joined.verdict == rest.verdict == "clean", (joined.findings, rest.findings)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("is_ahead", [True, False], ids=["unseen", "checked"])
+def test_a_watch_goes_on_from_the_checkpoint_and_tells_what_it_had_not_checked(
+    tmp_path, scene, is_ahead
+):
+    path, told = tmp_path / "run.db", []
+    follower = Follower(str(path), None, told.append)
+    with EventLog.open(path) as log, Engine(sim(), config_of(scene, durability="step"), log) as own:
+        step = own.step
+
+        def watched_step():
+            outputs = step()
+            if own.current_step == 8 or (own.current_step == 24 and not is_ahead):
+                assert follower.look()
+            if own.current_step in (24, 30):
+                take(path, tmp_path / f"part{own.current_step}.db", own.current_step - 3)
+                follower.look()
+            return outputs
+
+        own.step = watched_step
+        serve(own, wanted())
+    follower.look()
+    report = follower.report(None)
+    assert (report.verdict, told) == ("clean", [])
+    trusted = report.runs[0].trusted
+    assert report.runs[0].digest == audit.verify(path).runs[0].digest
+    if not is_ahead:
+        assert "part24.db" not in (trusted or "")
+        return
+    assert "part24.db before this watch had checked them" in trusted
+    with open_log([tmp_path / "part24.db", tmp_path / "part30.db", path]) as log:
+        whole = log.run(1).info.last_seq
+    assert report.events < whole
