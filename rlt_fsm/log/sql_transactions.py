@@ -15,6 +15,8 @@ from typing import Final
 
 from sqlalchemy import Connection, RootTransaction
 
+from rlt_fsm import oplog
+
 from .beside import Beside
 from .sql_driver import driver_of
 from .sql_errors import is_busy, translated
@@ -99,6 +101,8 @@ class Transactions:
             self._under_way = None
 
     def close(self) -> None:
-        """Store what is under way; begin nothing more."""
-        self._wait()
+        """Store what is under way, or warn that it is not; begin nothing more."""
+        if self._under_way is not None and (error := self._under_way.exception()) is not None:
+            oplog.logger(log=self._name).warning("the last commit is not stored", error=str(error))
+        self._under_way = None
         self._beside.close()

@@ -5,6 +5,7 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+import structlog
 from log_rows import HEADER, REQUESTS, assert_one_sentence, committed_events, grow_events, step_row
 
 from rlt_fsm.errors import LogUnavailable
@@ -183,3 +184,16 @@ def test_a_disk_that_is_slow_three_times_in_a_row_gets_one(file_log, monkeypatch
     assert len(commit_threads()) == before + 1
     writer.commit()
     assert list(file_log.reader().events(1)) == grow_events(1, 4)
+
+
+@pytest.mark.usefixtures("beside")
+def test_one_that_fails_and_that_nobody_asks_for_again_is_warned_of_at_the_close(log_path):
+    log = EventLog.open(log_path)
+    writer = log.begin_run(HEADER)
+    writer.write(grow_events(1, 300))
+    size = log_path.with_name("run.db-wal").stat().st_size
+    with structlog.testing.capture_logs() as told, files_that_may_not_grow(size):
+        writer.commit_soon()
+        log.close()
+    assert [line["event"] for line in told] == ["the last commit is not stored"]
+    assert committed_events(log_path) == 0
