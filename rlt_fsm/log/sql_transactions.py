@@ -49,7 +49,8 @@ class Transactions:
         self._name = name
         self._wal = wal
         self._beside = Beside("rlt-log-commit")
-        self._under_way: Future[None] | None = None
+        self._under_way: Future[None] | None = None  # a COMMIT
+        self._looking: Future[None] | None = None  # at the WAL, after it
         self._slow_in_a_row = 0
 
     @contextmanager
@@ -80,8 +81,10 @@ class Transactions:
             self._store(transaction)
             is_slow = time.perf_counter() - began >= SLOW_COMMIT_S
             self._slow_in_a_row = self._slow_in_a_row + 1 if is_slow else 0
+            self._wal.after_commit()
             return None
         self._under_way = self._beside.do(partial(self._store, transaction))
+        self._looking = self._beside.do(self._wal.after_commit)
         return self._under_way
 
     def _store(self, transaction: RootTransaction) -> None:
@@ -92,13 +95,12 @@ class Transactions:
                 transaction.rollback()
                 driver_of(self._connection).rollback()  # a COMMIT that fails may leave it open
                 raise
-        self._wal.after_commit()
 
     def _wait(self) -> None:
         """The connection is ours again; who left something to be stored hears what became of it."""
-        if self._under_way is not None:
-            wait([self._under_way])
-            self._under_way = None
+        if self._looking is not None:
+            wait([self._looking])
+        self._under_way = self._looking = None
 
     def close(self) -> None:
         """Store what is under way, or warn that it is not; begin nothing more."""

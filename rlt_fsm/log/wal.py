@@ -60,7 +60,7 @@ class WalKeeper:
     ) -> None:
         self._driver = driver
         self._connect = connect
-        self._wal = path.with_name(f"{path.name}-wal")
+        self._wal = path.absolute().with_name(f"{path.name}-wal")
         self._name = name
         self._busy_timeout_ms = busy_timeout_ms
         self._beside = Beside("rlt-log-copy")

@@ -175,6 +175,16 @@ def test_a_reader_of_ours_never_stays_in_a_transaction(small_log, log_path):
         assert sum(1 for _ in events) == 4999, "up to what was committed when it began to read"
 
 
+def test_it_is_looked_after_wherever_the_process_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with EventLog.open("run.db") as log:
+        growing = _Growing(log, tmp_path / "run.db")
+        growing.commit(1)
+        monkeypatch.chdir("/")
+        growing.commit(1)
+        assert log._wal._size() == growing.wal_bytes > 0
+
+
 class _NoSpaceToCopyTo:
     """A connection whose checkpoints fail, as on a full disk; all else is the real one's."""
 
