@@ -117,6 +117,11 @@ class SqlStore(EventLog):
         with self._open_transactions.now() as connection:
             yield connection
 
+    @property
+    def is_storing(self) -> bool:
+        """Whether a transaction would wait for what is stored beside the caller."""
+        return self._open_transactions.is_storing
+
     def store_soon(self, fill: Callable[[Connection], None]) -> Future[None] | None:
         """A short write transaction, stored beside the caller where that takes long."""
         return self._open_transactions.soon(fill)

@@ -53,6 +53,11 @@ class Transactions:
         self._looking: Future[None] | None = None  # at the WAL, after it
         self._slow_in_a_row = 0
 
+    @property
+    def is_storing(self) -> bool:
+        """Whether a new transaction would wait for what is done beside the caller still."""
+        return self._looking is not None and not self._looking.done()
+
     @contextmanager
     def now(self) -> Iterator[Connection]:
         """A short write transaction; everything or nothing of it is stored when this ends."""

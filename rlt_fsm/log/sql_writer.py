@@ -22,6 +22,10 @@ from .sql_inserts import insert_events
 class Store(Protocol):
     """Where a run's rows go."""
 
+    @property
+    def is_storing(self) -> bool:
+        """Whether a transaction would wait for what is stored beside the caller."""
+
     def transaction(self) -> AbstractContextManager[Connection]:
         """A short write transaction; everything or nothing of it is stored."""
 
@@ -108,10 +112,9 @@ class SqlWriter(LogWriter):
 
     def commit_soon(self) -> bool:
         """Append all rows kept, and let the database store them beside the caller."""
-        if self._under_way is not None and not self._under_way.stored.done():
-            return False
-        self.conclude()
-        if not self._rows:
+        if self._under_way is not None and self._under_way.stored.done():
+            self.conclude()
+        if self._store.is_storing or not self._rows:
             return False
         stored = self._store.store_soon(self._append)
         if stored is None:
