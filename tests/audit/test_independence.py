@@ -33,6 +33,7 @@ ALLOWED = {
 # makes a failing workload small is blind to why it fails.
 ROOTS = {
     "archive.py": {"rlt_fsm.log.archiving"},
+    "rotation.py": {"rlt_fsm.log.sole_archiver"},
     "commands/join.py": {"rlt_fsm.log.joining"},
     "cli.py": {
         "rlt_fsm.checkpoint",

@@ -13,6 +13,7 @@ MOST_GROWTH: Final = 0.05  # of resident memory after the warm-up
 MOST_WAL_BYTES: Final = 64 * MIB
 SIZE_TOLERANCE: Final = 0.10  # of bytes per event times events
 LEAST_SECONDS: Final = 600  # of a soak that can say something of memory
+LEAST_TURNS: Final = 10  # of a rotation whose file can be judged: the first begin late
 
 
 class Sample(NamedTuple):
@@ -113,7 +114,7 @@ def judge_file(samples: Sequence[Sample], every_s: float, keep_events: int) -> J
     due = due_events * last.bytes_per_event
     largest = max(sample.file for sample in samples)
     return Judgement(
-        largest <= due,
+        largest <= due if last.seconds >= LEAST_TURNS * every_s else None,
         f"the log's file had {largest / MIB:.1f} MiB at most, of {last.log / MIB:.1f} that were "
         f"written; {due / MIB:.1f} are allowed: {keep_events:,} events and those of 3 x "
         f"{every_s:g} s",
