@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from .event_log import EventLog
-from .port import EventCells, LogReader, LogWriter, RequestRow, RunHeader, StepRow
+from .port import EventCells, LogWriter, RequestRow, RunHeader, StepRow
+from .wrapping import WrappedLog, WrappedWriter
 
 RunKey = tuple[str, int]  # when it was started, its number: a log's name may be used again
 
@@ -13,18 +14,13 @@ Written = Callable[[EventLog, RunKey, Sequence[EventCells], Sequence[StepRow]], 
 Begun = Callable[[EventLog, int], None]
 
 
-class CountingLog(EventLog):
+class CountingLog(WrappedLog):
     """Passes everything on to `log`, and tells of what is written."""
 
     def __init__(self, log: EventLog, *, begun: Begun, written: Written) -> None:
-        self._log = log
+        super().__init__(log)
         self._begun = begun
         self._written = written
-
-    @property
-    def name(self) -> str:
-        """The log's."""
-        return self._log.name
 
     def begin_run(self, header: RunHeader) -> LogWriter:
         """A new run, of which every row is told."""
@@ -39,33 +35,13 @@ class CountingLog(EventLog):
         (started_at,) = [info.started_at for info in runs if info.run_id == run_id]
         return _Writer(self._log, writer, started_at, self._written)
 
-    def reader(self) -> LogReader:
-        """The log's."""
-        return self._log.reader()
 
-    def generation_lookup(self, run_id: int) -> Callable[[str], int] | None:
-        """The log's."""
-        return self._log.generation_lookup(run_id)
-
-    def damage(self) -> str | None:
-        """The log's."""
-        return self._log.damage()
-
-    def close(self) -> None:
-        """Close the log."""
-        self._log.close()
-
-
-class _Writer(LogWriter):
+class _Writer(WrappedWriter):
     def __init__(self, log: EventLog, writer: LogWriter, started_at: str, written: Written) -> None:
+        super().__init__(writer)
         self._log = log
-        self._writer = writer
         self._key = (started_at, writer.run_id)
         self._written = written
-
-    @property
-    def run_id(self) -> int:
-        return self._writer.run_id
 
     def write(
         self,
@@ -73,21 +49,5 @@ class _Writer(LogWriter):
         requests: Sequence[RequestRow] = (),
         steps: Sequence[StepRow] = (),
     ) -> None:
-        self._writer.write(events, requests, steps)
+        super().write(events, requests, steps)
         self._written(self._log, self._key, events, steps)
-
-    @property
-    def durable_seq(self) -> int:
-        return self._writer.durable_seq
-
-    def commit(self) -> None:
-        self._writer.commit()
-
-    def commit_soon(self) -> bool:
-        return self._writer.commit_soon()
-
-    def conclude(self) -> None:
-        self._writer.conclude()
-
-    def end(self, outcome: str, ended_at: str) -> None:
-        self._writer.end(outcome, ended_at)
