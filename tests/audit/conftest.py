@@ -11,6 +11,7 @@ import preempting_runs
 import pytest
 from random_runs import random_run, seed_with
 from real_runs import run_to_file
+from recovery.scenes import whole_run
 from reseal import Tampered
 
 from rlt_fsm import EventLog
@@ -57,3 +58,21 @@ def preempting(tmp_path: Path) -> Callable[..., Tampered]:
 def tampered(real_log: Path, tmp_path: Path) -> Tampered:
     """A copy of the clean log, open to be corrupted."""
     return Tampered(Path(shutil.copy(real_log, tmp_path / "tampered.db")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where archives go."""
+    into = tmp_path / "archives"
+    into.mkdir()
+    return into
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    """A log of two runs."""
+    path = tmp_path / "run.db"
+    with EventLog.open(path) as log:
+        whole_run("preempting", log)
+        whole_run("late results", log)
+    return path

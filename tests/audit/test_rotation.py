@@ -28,24 +28,6 @@ from rlt_fsm import Engine, EventLog
 from rlt_fsm.errors import LogError
 from rlt_fsm.log import archiving
 
-
-@pytest.fixture
-def folder(tmp_path):
-    into = tmp_path / "archives"
-    into.mkdir()
-    return into
-
-
-@pytest.fixture
-def live(tmp_path):
-    """A log of two runs."""
-    path = tmp_path / "run.db"
-    with EventLog.open(path) as log:
-        whole_run("preempting", log)
-        whole_run("late results", log)
-    return path
-
-
 # ---- turns ---------------------------------------------------------------------------------------
 
 

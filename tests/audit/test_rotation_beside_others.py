@@ -24,27 +24,9 @@ from audit.archive import archive
 from audit.cli import _engine_state
 from audit.reader import open_log
 from audit.rotator import NotStoredError
-from rlt_fsm import Engine, EventLog, replay
+from rlt_fsm import Engine, replay
 from rlt_fsm.errors import LogError
 from rlt_fsm.log import archiving
-
-
-@pytest.fixture
-def folder(tmp_path):
-    into = tmp_path / "archives"
-    into.mkdir()
-    return into
-
-
-@pytest.fixture
-def live(tmp_path):
-    """A log of two runs."""
-    path = tmp_path / "run.db"
-    with EventLog.open(path) as log:
-        whole_run("preempting", log)
-        whole_run("late results", log)
-    return path
-
 
 # ---- others beside it ----------------------------------------------------------------------------
 

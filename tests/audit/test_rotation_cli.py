@@ -20,13 +20,6 @@ from audit.cli import app
 
 
 @pytest.fixture
-def folder(tmp_path):
-    into = tmp_path / "archives"
-    into.mkdir()
-    return into
-
-
-@pytest.fixture
 def path(tmp_path):
     return tmp_path / "run.db"
 

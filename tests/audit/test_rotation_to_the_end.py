@@ -30,13 +30,6 @@ from rlt_fsm.log.sole_archiver import sole_archiver
 
 
 @pytest.fixture
-def folder(tmp_path):
-    into = tmp_path / "archives"
-    into.mkdir()
-    return into
-
-
-@pytest.fixture
 def path(tmp_path):
     return tmp_path / "run.db"
 
