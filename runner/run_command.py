@@ -19,7 +19,6 @@ from rlt_fsm.log import EventLog
 from rlt_fsm.outputs import RequestOutput
 from rlt_fsm.params import SamplingParams
 from rlt_fsm.progress_line import ProgressLine
-from rlt_fsm.prompts import script
 from rlt_fsm.states import FinishReason
 from rlt_fsm.workload import FORMAT, Request, Workload, load, to_json
 
@@ -160,13 +159,7 @@ def run_prompts(
 
 
 def _sim(workload: Workload) -> _Backend:
-    runner = SimRunner(
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
+    runner = SimRunner.of(workload)
     return _Backend(runner, runner, workload, None)
 
 

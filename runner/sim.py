@@ -17,6 +17,7 @@ With `check` the runner refuses what a real KV cache could not serve: see `sim_k
 
 import math
 from functools import lru_cache
+from typing import Self
 
 import msgspec
 
@@ -24,9 +25,9 @@ from rlt_fsm.arguments import of_kind, whole, yes_or_no
 from rlt_fsm.batch import Batch, BatchResult, BlockTable, ModelFacts, RequestSpec, Row
 from rlt_fsm.config import EngineConfig
 from rlt_fsm.counter_hash import draw, key_of
-from rlt_fsm.prompts import SIM_EOS, Script
+from rlt_fsm.prompts import SIM_EOS, Script, script
 from rlt_fsm.states import WorkKey
-from rlt_fsm.workload import Completion
+from rlt_fsm.workload import Completion, Workload
 
 from .sim_completion import LateResults
 from .sim_kv import SimKV
@@ -102,6 +103,18 @@ class SimRunner:
         self._results = LateResults()
         self._fails_next = False
         self._is_async = False
+
+    @classmethod
+    def of(cls, workload: Workload, *, check: bool = True) -> Self:
+        """The sim that a workload asks for."""
+        return cls(
+            depths=workload.depths,
+            vocab_size=workload.vocab_size,
+            max_model_len=workload.max_model_len,
+            script=script(workload),
+            completion=workload.completion,
+            check=check,
+        )
 
     def start(self, config: EngineConfig) -> tuple[ModelFacts, EngineConfig]:
         """Forget everything; resolve `num_blocks`, the exit mode and the attention backend."""

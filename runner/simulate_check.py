@@ -22,7 +22,7 @@ from rlt_fsm.drive import DriveResult, drive, require_drivable
 from rlt_fsm.engine import Engine
 from rlt_fsm.log import EventLog
 from rlt_fsm.moves import MOVES
-from rlt_fsm.prompts import prompts, script
+from rlt_fsm.prompts import prompts
 from rlt_fsm.replay import fold
 from rlt_fsm.state import EngineState
 from rlt_fsm.states import FinishReason
@@ -77,7 +77,7 @@ def put_on_trial(workload: Workload, judge: Judge) -> Trial:
     Raises:
         RltError: the workload or its configuration cannot be used; nothing was run.
     """
-    runner = _runner(workload)
+    runner = SimRunner.of(workload)
     with EventLog.memory() as log:
         engine = Engine(runner, workload.config, log, workload=to_json(workload))
         result: DriveResult | None = None
@@ -109,7 +109,7 @@ def run_logged(workload: Workload, log: EventLog, *, check: bool) -> Failure | N
         RltError: the workload or its configuration cannot be used; nothing was run.
     """
     require_drivable(workload, can_fail=True)
-    runner = _runner(workload, check=check)
+    runner = SimRunner.of(workload, check=check)
     engine = Engine(runner, workload.config, log, workload=to_json(workload))
     try:
         _driven(engine, workload, runner)
@@ -119,17 +119,6 @@ def run_logged(workload: Workload, log: EventLog, *, check: bool) -> Failure | N
     except Exception as error:  # noqa: BLE001  # whatever it is, it is what was asked for
         return _Stopped(error).failure
     return None
-
-
-def _runner(workload: Workload, *, check: bool = True) -> SimRunner:
-    return SimRunner(
-        check=check,
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
 
 
 def _driven(engine: Engine, workload: Workload, runner: SimRunner) -> DriveResult:
@@ -232,6 +221,6 @@ def _alone(workload: Workload) -> DriveResult:
     single = replace(
         workload, requests=requests, actions=(), config=config, completion=None, expect=Expect()
     )
-    runner = _runner(single)
+    runner = SimRunner.of(single)
     with EventLog.memory() as log, Engine(runner, config, log, verdicts=False) as engine:
         return _driven(engine, single, runner)

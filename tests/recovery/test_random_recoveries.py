@@ -10,7 +10,6 @@ import audit
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.drive import drive
 from rlt_fsm.events import Aborted, Finished, OutputSampled, Submitted
-from rlt_fsm.prompts import script
 from rlt_fsm.replay import recorded
 from runner.sim import SimRunner
 from runner.simulate_workloads import random_workload
@@ -19,13 +18,7 @@ MOST_STEPS = 4000
 
 
 def _sim(workload):
-    return SimRunner(
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
+    return SimRunner.of(workload)
 
 
 def _durable(config):

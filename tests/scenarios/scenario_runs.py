@@ -2,7 +2,6 @@
 
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.drive import drive
-from rlt_fsm.prompts import script
 from rlt_fsm.workload import Workload, needs, to_json
 from runner.sim import SimRunner
 
@@ -10,13 +9,7 @@ NOT_HERE = {"speculative"}  # what this version's engine refuses to be configure
 
 
 def run(workload: Workload, log: EventLog):
-    runner = SimRunner(
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
+    runner = SimRunner.of(workload)
     with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:
         return drive(engine, workload, runner_faults=runner)
 

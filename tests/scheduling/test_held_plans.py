@@ -7,7 +7,6 @@ import pytest
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.admission import Admission
 from rlt_fsm.drive import drive
-from rlt_fsm.prompts import script
 from rlt_fsm.scheduler import Scheduler
 from runner.sim import SimRunner
 from runner.simulate_workloads import random_workload
@@ -46,13 +45,7 @@ def holds(monkeypatch):
 def test_a_plan_that_waits_for_victims_ends_at_admission_whoever_waits(holds):
     for seed in range(150):
         workload = random_workload(seed)
-        runner = SimRunner(
-            depths=workload.depths,
-            vocab_size=workload.vocab_size,
-            max_model_len=workload.max_model_len,
-            script=script(workload),
-            completion=workload.completion,
-        )
+        runner = SimRunner.of(workload)
         with EventLog.memory() as log, Engine(runner, workload.config, log) as engine:
             drive(engine, workload, runner_faults=runner)
     assert holds["entry"] > 0

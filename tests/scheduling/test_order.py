@@ -5,7 +5,6 @@ import pytest
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.checkpoint import from_json, to_json
 from rlt_fsm.drive import drive
-from rlt_fsm.prompts import script
 from runner.sim import SimRunner
 from runner.simulate_workloads import random_workload
 
@@ -25,13 +24,7 @@ def test_holders_and_retiring_requests_are_those_that_are_found_by_looking(group
     late = 0
     for seed in range(group * 25, group * 25 + 25):
         workload = random_workload(seed, crashes=True)
-        runner = SimRunner(
-            depths=workload.depths,
-            vocab_size=workload.vocab_size,
-            max_model_len=workload.max_model_len,
-            script=script(workload),
-            completion=workload.completion,
-        )
+        runner = SimRunner.of(workload)
         with EventLog.memory() as log, Engine(runner, workload.config, log) as engine:
 
             def look(steps, _, engine=engine):

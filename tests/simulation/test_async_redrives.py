@@ -4,7 +4,6 @@ import pytest
 
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.drive import drive
-from rlt_fsm.prompts import script
 from rlt_fsm.workload import to_json
 from runner.recorded import Redrive
 from runner.sim import SimRunner
@@ -13,13 +12,7 @@ from runner.simulate_workloads import random_workload
 
 def recorded(workload, log):
     """Run a workload; the run's digest."""
-    runner = SimRunner(
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
+    runner = SimRunner.of(workload)
     with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:
         drive(engine, workload, runner_faults=runner)
     return log.reader().runs()[0].digest

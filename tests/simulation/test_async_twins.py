@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.config import ExitConfig
 from rlt_fsm.drive import drive
-from rlt_fsm.prompts import script
 from rlt_fsm.workload import Completion
 from runner.sim import SimRunner
 from runner.simulate_workloads import random_workload
@@ -30,13 +29,7 @@ def twin(workload, completion):
 
 
 def results(workload, log):
-    runner = SimRunner(
-        depths=workload.depths,
-        vocab_size=workload.vocab_size,
-        max_model_len=workload.max_model_len,
-        script=script(workload),
-        completion=workload.completion,
-    )
+    runner = SimRunner.of(workload)
     with Engine(runner, workload.config, log) as engine:
         result = drive(engine, workload)
         assert not result.cut_off

@@ -8,7 +8,6 @@ import pytest
 
 from rlt_fsm import Engine, EventLog
 from rlt_fsm.drive import DriveResult, drive
-from rlt_fsm.prompts import script
 from rlt_fsm.workload import FORMAT, parse, to_json
 from runner.sim import SimRunner
 
@@ -51,13 +50,7 @@ def run_workload(workload_text: Callable[..., str]) -> Callable[..., Driven]:
 
     def run(**changes: Any) -> Driven:
         workload = parse(workload_text(**changes))
-        runner = SimRunner(
-            depths=workload.depths,
-            vocab_size=workload.vocab_size,
-            max_model_len=workload.max_model_len,
-            script=script(workload),
-            completion=workload.completion,
-        )
+        runner = SimRunner.of(workload)
         with EventLog.memory() as log:
             with Engine(runner, workload.config, log, workload=to_json(workload)) as engine:
                 result = drive(engine, workload, runner_faults=runner)
