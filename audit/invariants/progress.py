@@ -218,7 +218,7 @@ class L3WorthIt(Invariant):
     giving up the KV of one that waits already (`offload_resident`, or a `rewind` that does not move
     the status) is the rest of an earlier one. Between two of them with the same victim and the same
     `for`, a batch with a row of either is submitted, the batch that the first one made room for
-    included.
+    included. A `recover` between them counts as well: the crash took back what the first one gave.
     """
 
     id = "L3"
@@ -230,14 +230,20 @@ class L3WorthIt(Invariant):
         self._last: dict[int, dict[str, tuple[int, int]]] = {}
 
     def handler(self, move: Move) -> Handler | None:
-        """Preemptions, and the end of victims."""
+        """Preemptions, the end of victims, and crashes."""
         if move.trigger == "retire":
             return self._retired
+        if move.trigger == "recover":
+            return self._recovered
         takes_turn = move.trigger in ("yield", "offload", "rewind")
         return self._preempted if takes_turn and move.status is not None else None
 
     def _retired(self, event: Event) -> None:
         self._last.pop(event[REF], None)
+
+    def _recovered(self, event: Event) -> None:
+        del event
+        self._last.clear()
 
     def _preempted(self, event: Event) -> None:
         told = decode(event[EXTRA], PreemptionData).for_whom
